@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpustack.offer.guest.kubernetes.groups import gputype, node_groups
+from gpustack.offer.guest.kubernetes.groups import gputype, node_groups, node_name
 from gpustack.spec.load import parse_spec
 
 HEAD = """
@@ -115,3 +115,52 @@ def test_long_labels_that_differ_at_the_end_stay_different():
     values = {gputype(["a" * 62, f"b{end}"]) for end in "cd"}
     assert len(values) == 2
     assert all(len(value) <= 63 for value in values)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("g1.k4200.2", "g1-k4200-2"),
+        ("abc", "abc"),
+        ("ab", "gpu-ab"),
+        ("1abc", "gpu-1abc"),
+        ("-A__b.", "a-b"),
+        ("a" * 40, "a" * 40),
+        ("a" * 39 + ".b", "a" * 39),
+        ("", "gpu"),
+    ],
+)
+def test_names_of_flavors_as_names_of_objects(text, name):
+    assert node_name(text) == name
+
+
+def test_a_label_is_cut_only_if_it_is_too_long():
+    assert gputype(["a" * 63]) == "a" * 63
+    cut = gputype(["a" * 64])
+    assert (len(cut), cut[:55]) == (63, "a" * 54 + "-")
+    assert gputype(["_k4200", "p100-"]) == "k4200.p100"
+
+
+@pytest.mark.parametrize(("count", "mixes"), [(1, False), (2, True)])
+def test_alternatives_mix_in_nodes_of_several_gpus(count, mixes):
+    head = HEAD.replace('"11b4"}', '"11b4"}, alias: gpu').replace('"15f8"}', '"15f8"}, alias: gpu')
+    flavors = f"{{g1: {{model: k4200, count: {count}, {SIZES}}}, g2: {{model: mi300x, count: 2, {SIZES}}}}}"
+    first, second = node_groups(parse_spec(f"{head}flavors: {flavors}", "spec.yaml")).groups
+    assert (first.mixes, first.kinds, first.labels) == (mixes, (("k4200",), ("p100",)), {})
+    assert (second.mixes, second.kinds, second.labels) == (False, (("mi300x",),), {"gpustack/gputype": "mi300x"})
+
+
+def test_flavors_are_selected_by_name():
+    flavors = f"{{g1: {{model: k4200, {SIZES}}}, g2: {{model: p100, {SIZES}, guest: windows}}}}"
+    spec = parse_spec(f"{HEAD}flavors: {flavors}", "spec.yaml")
+    found = node_groups(spec, flavors=["g1"])
+    assert ([group.flavor for group in found.groups], found.findings) == (["g1"], ())
+    assert [entry.code for entry in node_groups(spec, flavors=["g2"]).findings] == ["GPU907"]
+
+
+def test_a_group_without_the_facts_for_its_sizes_has_the_reason():
+    auto = "per_gpu: {vcpus: auto, ram: 1GiB}, disk: 1"
+    (group,) = made(f"{{g1: {{model: k4200, {auto}}}}}").groups
+    assert (group.sizes, [entry.code for entry in group.unsized]) == (None, ["GPU418"])
+    (sized,) = made(f"{{g1: {{model: k4200, {SIZES}}}}}").groups
+    assert (sized.sizes.vcpus, sized.unsized) == (8, ())
