@@ -16,6 +16,7 @@ from gpustack.offer.cloud_plan.plan import CloudChoices, CloudPlan, groups_of, p
 from gpustack.offer.flavor.flavors import ACCESS, ORIGIN, access_mark
 from gpustack.spec.load import load_spec
 from gpustack.spec.model import Spec
+from support.fleet_answers import facts
 from support.fleet_cloud import StandIn
 from support.limits import StandInLimits
 
@@ -175,3 +176,90 @@ def test_tenancy_asks_once_for_each_private_flavor(monkeypatch: pytest.MonkeyPat
         assert sum("os-flavor-access" in line for line in requests) == number
         counts.append(len(requests))
     assert [count - counts[0] for count in counts] == [0, 1, 3]
+
+
+@pytest.mark.parametrize(
+    ("sections", "chosen", "prune", "expected"),
+    [
+        (("flavors",), {"quotas"}, True, {"quotas"}),  # limits of an earlier spec
+        ((), {"flavors"}, False, {"flavors"}),
+        ((), {"images"}, False, {"images"}),
+        (("quotas", "tenancy"), {"quotas"}, False, {"quotas"}),
+        (("quotas", "tenancy"), None, False, {"quotas", "tenancy"}),
+    ],
+)
+def test_groups_are_chosen_or_those_of_the_spec(
+    tmp_path: Path, sections: tuple[str, ...], chosen: set[str] | None, prune: bool, expected: set[str]
+) -> None:
+    groups = None if chosen is None else frozenset(chosen)
+    choices = CloudChoices(groups=groups, prune=prune, release=CHOICES.release)
+    assert groups_of(spec(tmp_path, *sections), choices, "spec") == expected
+
+
+def test_flavors_without_images_have_no_group_of_images(tmp_path: Path) -> None:
+    wanted = spec(tmp_path, "flavors")
+    plain = wanted.model_copy(
+        update={"flavors": {name: f.model_copy(update={"images": ()}) for name, f in wanted.flavors.items()}}
+    )
+    assert groups_of(plain, CHOICES, "spec") == {"flavors"}
+
+
+@pytest.mark.parametrize(
+    ("sections", "parts", "unchanged"),
+    [
+        (("flavors",), {"flavors"}, {"flavors": 0}),
+        (("quotas",), {"quotas"}, {"quotas": 0}),
+        (("tenancy",), {"tenancy"}, {}),
+        (tuple(SECTIONS), {"flavors", "quotas", "tenancy"}, {"flavors": 0, "quotas": 0}),
+    ],
+)
+def test_a_plan_has_the_parts_of_its_groups(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    sections: tuple[str, ...],
+    parts: set[str],
+    unchanged: dict[str, int],
+) -> None:
+    made, _ = planned(monkeypatch, spec(tmp_path, *sections))
+    assert {name for name in ("flavors", "quotas", "tenancy") if getattr(made, name) is not None} == parts
+    assert made.unchanged == unchanged
+    assert bool(made.checks) is ("quotas" in sections)
+    assert (bool(made.admissions), bool(made.access)) == (False, "tenancy" in sections and "flavors" in sections)
+    assert made.release == CHOICES.release
+
+
+def test_access_is_shown_with_the_names_of_flavors_and_projects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, _ = planned(monkeypatch, spec(tmp_path, *SECTIONS))
+    assert made.access == ("gpu1: g1, g2: nobody → research",)
+
+
+COUNTED = "CUSTOM_GPU_QUOTA_K4200"
+
+
+@pytest.mark.parametrize(
+    ("flavor_specs", "hosts", "codes"),
+    [
+        ({"pci_passthrough:alias": "k4200:1"}, None, ["GPU744"]),
+        ({"pci_passthrough:alias": "k4200:1", f"resources:{COUNTED}": "1"}, None, []),
+        ({}, 3, ["GPU743", "GPU746"]),  # fewer GPUs than the limit, and than Placement's markers
+        ({}, 4, ["GPU746"]),
+    ],
+)
+def test_limits_are_compared_with_flavors_and_hosts(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    flavor_specs: dict[str, str],
+    hosts: int | None,
+    codes: list[str],
+) -> None:
+    monkeypatch.setattr(_Limits, "inventories", lambda self, hosts: {}, raising=False)
+    listed = [{**private(1), "os-flavor-access:is_public": True, "extra_specs": flavor_specs}]
+    monkeypatch.setitem(ANSWERS, "compute /flavors/detail", (200, {"flavors": listed}))
+    known = None if hosts is None else [facts("gpu1", *range(0x81, 0x81 + hosts))]
+    choices = CloudChoices(release=CHOICES.release, hosts=known)
+    cloud, limits = StandIn(dict(ANSWERS)), _Limits(Present())
+    monkeypatch.setattr("gpustack.offer.cloud_plan.plan.LimitsCloud", lambda connection: limits)
+    found = plan(cloud.connection, spec(tmp_path, "quotas"), frozenset({"quotas"}), choices).findings
+    assert sorted({entry.code.value for entry in found} & {"GPU743", "GPU744", "GPU746"}) == codes
