@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gpustack.hosts.health.kernel_log import table
 from gpustack.offer.guest import check
 from gpustack.offer.guest.inside import read
-from support.guest_root import guest_root
+from support.guest_root import RELEASE, guest_root
 
 
 def codes(root: Path, promised: check.Promise | None = None) -> list[str]:
@@ -128,3 +130,125 @@ def test_a_guest_without_gpus(tmp_path: Path) -> None:
     root = guest_root(tmp_path, gpus=[])
     assert codes(root) == []
     assert codes(root, check.Promise(count=1)) == ["GPU845 PCI"]
+
+
+def facts_of(root: Path) -> dict[str, Any]:
+    return read.facts(str(root), check.consoles(), table())
+
+
+def write(path: Path, content: str | bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+@pytest.mark.parametrize(
+    ("config", "packed", "expected"),
+    [
+        ("CONFIG_64BIT=y\nCONFIG_DRM=y\n", None, True),
+        ("CONFIG_DRM=m\n", None, True),
+        ("# CONFIG_DRM is not set\n", None, False),
+        ("CONFIG_DRM_I915=m\n", None, False),
+        (None, gzip.compress(b"CONFIG_DRM=m\n"), True),
+        (None, gzip.compress(b"# CONFIG_DRM is not set\n"), False),
+        ("CONFIG_DRM=m\n", gzip.compress(b"# CONFIG_DRM is not set\n"), True),
+        (None, b"damaged", None),
+        (None, gzip.compress(b"CONFIG_DRM=m\n")[:-9], None),
+        ("nothing", None, None),
+    ],
+)
+def test_drm_by_the_configuration_of_the_kernel(
+    tmp_path: Path, config: str | None, packed: bytes | None, expected: bool | None
+) -> None:
+    root = guest_root(tmp_path, gpus=["1002:740f"])
+    shutil.rmtree(root / "lib")
+    (root / f"boot/config-{RELEASE}").unlink()
+    if config is not None:
+        write(root / f"boot/config-{RELEASE}", config)
+    if packed is not None:
+        write(root / "proc/config.gz", packed)
+    assert facts_of(root)["drm"] is expected
+
+
+@pytest.mark.parametrize(
+    ("directory", "builtin", "expected"),
+    [
+        ("kernel/drivers/gpu/drm", None, True),
+        ("kernel/drivers/gpu/host1x", None, False),
+        ("kernel/drivers/gpu/host1x", "kernel/drivers/gpu/drm/drm.ko\n", True),
+        ("kernel/drivers/gpu/host1x", "kernel/fs/ext4.ko\n", False),
+        ("other", None, None),  # no kernel's modules
+    ],
+)
+def test_drm_by_the_modules_of_the_kernel(
+    tmp_path: Path, directory: str, builtin: str | None, expected: bool | None
+) -> None:
+    root = guest_root(tmp_path, gpus=["1002:740f"], drm="modules")
+    shutil.rmtree(root / "lib")
+    modules = root / "lib/modules" / RELEASE
+    write(modules / directory / "some.ko", "")
+    if builtin is not None:
+        write(modules / "modules.builtin", builtin)
+    assert facts_of(root)["drm"] is expected
+
+
+def test_drm_of_an_unknown_kernel_is_unknown(tmp_path: Path) -> None:
+    root = guest_root(tmp_path, gpus=["1002:740f"])
+    (root / "proc/sys/kernel/osrelease").unlink()
+    assert (facts_of(root)["kernel"], facts_of(root)["drm"]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("sensitive", "plain", "expected"),
+    [
+        ('{"ds": {"ec2_metadata": {"instance-type": "a"}}}', '{"ds": {"ec2_metadata": {"instance-type": "b"}}}', "a"),
+        (None, '{"ds": {"ec2_metadata": {"instance-type": "b"}}}', "b"),
+        ("{", '{"ds": {"ec2_metadata": {"instance-type": "b"}}}', "b"),
+        ('{"ds": {"ec2_metadata": {"instance-type": 5}}}', '{"ds": {"ec2_metadata": {"instance-type": "b"}}}', "b"),
+        ('{"ds": []}', '{"ds": {}}', None),
+        ('"text"', None, None),
+        ("[" * 100_000, None, None),
+    ],
+)
+def test_the_flavor_is_in_one_of_cloud_inits_files(
+    tmp_path: Path, sensitive: str | None, plain: str | None, expected: str | None
+) -> None:
+    root = guest_root(tmp_path, gpus=["10de:20b5"])
+    for path in (root / "run/cloud-init").iterdir():
+        path.unlink()
+    for name, text in (("instance-data-sensitive.json", sensitive), ("instance-data.json", plain)):
+        if text is not None:
+            write(root / "run/cloud-init" / name, text)
+    assert facts_of(root)["flavor"] == expected
+
+
+@pytest.mark.parametrize(
+    ("resource", "unplaced"),
+    [
+        ("0x0000000000000000 0x0000001fffffffff 0x000000000014220c\n", [0]),
+        ("0x0000380000000000 0x00003800ffffffff 0x000000000014220c\n", []),
+        ("0x0000000000000000 0x000000000000007f 0x0000000000040101\n", []),  # I/O ports
+        ("0x0000000000000000 0x0000000000000000 0x0000000000000000\n", []),  # none
+        (None, []),
+    ],
+)
+def test_bars_of_memory_without_an_address(tmp_path: Path, resource: str | None, unplaced: list[int]) -> None:
+    root = guest_root(tmp_path, gpus=["10de:20b5"], driver="nvidia")
+    path = root / "sys/bus/pci/devices/0000:00:05.0/resource"
+    path.unlink()
+    if resource is not None:
+        path.write_text(resource)
+    assert [gpu["unplaced"] for gpu in facts_of(root)["gpus"]] == [unplaced]
+
+
+@pytest.mark.parametrize(("first", "complete"), [(0, True), (1, False)])
+def test_the_messages_are_complete_with_the_first_record(tmp_path: Path, first: int, complete: bool) -> None:
+    root = guest_root(tmp_path, gpus=["10de:20b5"], driver="nvidia")
+    (root / "dev/kmsg").write_text(f"no record\n5,{first},0,-;Linux version 6.12\n6,{first + 7},0,-;other\n")
+    assert (facts_of(root)["complete"], facts_of(root)["events"]) == (complete, [])
+
+
+def test_functions_without_ids_are_left_out(tmp_path: Path) -> None:
+    root = guest_root(tmp_path, gpus=["10de:20b5", "10de:20b5"], driver="nvidia")
+    (root / "sys/bus/pci/devices/0000:00:05.0/device").unlink()
+    (root / "sys/bus/pci/devices/strange").mkdir()
+    assert [gpu["address"] for gpu in facts_of(root)["gpus"]] == ["0000:00:06.0"]
