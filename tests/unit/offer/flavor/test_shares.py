@@ -12,6 +12,7 @@ from gpustack.hosts.facts.model import Cpu
 from gpustack.offer.flavor.shares import HostShare, NodeShare, bars, host_shares, ram_for_each, vcpus_for_each
 from gpustack.spec.load import parse_spec
 from gpustack.spec.model import Spec
+from gpustack.spec.vgpu_use import with_memory
 from support.host_samples import Raw, first_gpu, function, host
 from support.mediated_hosts import card, mediated_host
 from support.network_cards import network_card
@@ -199,3 +200,22 @@ def test_ram_is_the_share_of_the_host_with_least(
 def test_only_large_bars_are_placed_above_4_gib(bar: dict[str, Any], expected: tuple[int, ...]) -> None:
     raw = {"index": 1, "start": 1 << 40, "size": 1 << 30, "bits": 64, "prefetchable": True, **bar}
     assert bars(first_gpu(host(function("0000:01:00.0", bars=[raw])))) == expected
+
+
+def test_gpus_of_a_selection_are_those_of_its_models() -> None:
+    """A flavor by attribute selects P100, not K4200; and one type of vGPU of two."""
+    models = (
+        "p: {match: {vendor: '10de', product: '15f8'}}, k: {match: {vendor: '10de', product: '11b4'}},"
+        " large: {match: {vendor: '10de', product: '25b6', addresses: ['0000:41:00.0']}, vgpu: {type: A16-8Q}},"
+        " small: {match: {vendor: '10de', product: '25b6', addresses: ['0000:42:00.0']}, vgpu: {type: A16-4Q}}"
+    )
+    flavors = "flavors: {f: {gpu: {min_memory: 8GiB}, vcpus: 1, ram: 1, disk: 1}}\n"
+    both = f"version: 1\nmodels: {{{models}}}\nhosts: {{'gpu*': [p, k, large, small]}}\n{flavors}"
+    wanted = parse_spec(both, "spec")
+    cards = (function("0000:01:00.0", iommu_group=3), function("0000:02:00.0", ids="10de:11b4", iommu_group=2))
+    facts = mediated_host(*cards, card("0000:41:00.0"), card("0000:42:00.0"))
+    known = with_memory(wanted, [facts])
+    (alias,) = known.selected
+    (found,) = host_shares(known, [facts])
+    assert {name: len(gpus) for name, gpus in found.gpus.items()} == {"p": 1, "k": 1, "large": 2, "small": 4, alias: 3}
+    assert found.of_one_card == {"large", "small", alias}

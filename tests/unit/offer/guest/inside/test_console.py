@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from gpustack.hosts.health.kernel_log import table
 from gpustack.offer.guest import check
-from gpustack.offer.guest.inside import console
+from gpustack.offer.guest.inside import console, report
 
 DATA = yaml.safe_load((Path(__file__).parent / "consoles.yaml").read_text())
 CASES = DATA["cases"]
@@ -80,3 +81,82 @@ def test_every_class_of_gpus_counts() -> None:
     )
     log = f"[    0.0] Linux version 6.12.1 (a)\n{functions}"
     assert len(console.facts(log, check.consoles(), table())["gpus"]) == len(classes)
+
+
+BOOT = "[    0.0] Linux version 6.12.1 (a)\n"
+FUNCTIONS = "[    0.4] pci 0000:00:05.0: [10de:20b5] type 00 class 0x030200\n"
+REPORTED: dict[str, Any] = {
+    "address": "0000:00:06.0",
+    "vendor": "10de",
+    "product": "20b5",
+    "class": "030200",
+    "driver": None,
+    "modules": ["nvidia"],
+    "unplaced": [],
+}
+
+
+def facts_of(log: str) -> dict[str, Any]:
+    return console.facts(log, check.consoles(), table())
+
+
+def a_report(**more: Any) -> str:
+    known = {"gpus": [REPORTED], "events": [], "complete": False, "kernel": "5.10", "drm": False, "flavor": "g"}
+    return report.line({**known, "driver_version": "580.9", **more}, "1 GPU") + "\n"
+
+
+def test_a_report_has_more_than_the_log() -> None:
+    facts = facts_of(BOOT + FUNCTIONS + a_report())
+    assert [gpu["address"] for gpu in facts["gpus"]] == ["0000:00:06.0"]
+    assert (facts["kernel"], facts["complete"], facts["drm"], facts["flavor"]) == ("6.12.1", True, False, "g")
+    assert (facts["driver_version"], facts["problem"]) == ("580.9", None)
+
+
+def test_a_report_alone_is_enough() -> None:
+    facts = facts_of(a_report(complete=True))
+    assert ([gpu["address"] for gpu in facts["gpus"]], facts["kernel"], facts["complete"]) == (
+        ["0000:00:06.0"],
+        "5.10",
+        True,
+    )
+    assert facts_of(a_report())["complete"] is False
+
+
+def test_a_log_without_functions_has_unknown_gpus() -> None:
+    assert facts_of(BOOT)["gpus"] is None
+    assert facts_of(FUNCTIONS)["gpus"] is None  # its boot is not in the log
+    assert [gpu["address"] for gpu in facts_of(BOOT + FUNCTIONS)["gpus"]] == ["0000:00:05.0"]
+    (other,) = [facts_of(BOOT + FUNCTIONS.replace("10de:20b5", "1234:1111"))["gpus"]]
+    assert other == []
+
+
+FAILED = "[    5.3] nvidia: probe of 0000:00:05.0 failed with error -1\n"
+NOUVEAU = "[    5.3] nouveau 0000:00:05.0: NVIDIA GA100 (170000a1)\n"
+DISPLAY = "[    5.3] nouveau: probe of 0000:00:05.0 failed with error -2\n"
+BOUND = "[    6.1] [drm] Initialized nvidia-drm 0.0.0 for 0000:00:05.0 on minor 1\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "driver"),
+    [
+        ("", None),
+        (FAILED, ""),
+        (NOUVEAU, "nouveau"),
+        (FAILED + NOUVEAU, "nouveau"),
+        (DISPLAY, None),
+        (BOUND, "nvidia"),
+        (BOUND.replace("nvidia-drm", "amdgpu"), "amdgpu"),
+        (FAILED + BOUND, "nvidia"),
+        (NOUVEAU + BOUND, "nvidia"),
+    ],
+)
+def test_the_bound_driver_by_its_messages(log: str, driver: str | None) -> None:
+    assert [gpu["driver"] for gpu in facts_of(BOOT + FUNCTIONS + log)["gpus"]] == [driver]
+
+
+def test_messages_that_a_report_repeats_are_listed_once() -> None:
+    log = BOOT + FUNCTIONS + FAILED
+    events = facts_of(log)["events"]
+    other = {**events[0], "address": "0000:00:06.0"}
+    merged = facts_of(log + a_report(events=[*events, other]))["events"]
+    assert merged == [*events, other]
