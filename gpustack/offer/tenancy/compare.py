@@ -96,8 +96,8 @@ def _linked(changes: Sequence[CloudChange]) -> Iterator[CloudChange]:
     for number, change in enumerate(changes):
         name = change.about.get("aggregate", change.name)
         removal = isinstance(change, HostChange) and not change.wanted
-        deletion = isinstance(change, AggregateChange) and change.wanted is None
-        needs = every.get(name, ()) if deletion else () if removal else filter(None, [last.get(name)])
+        # Only the deletion of an aggregate has no wanted value.
+        needs = every.get(name, ()) if change.wanted is None else () if removal else filter(None, [last.get(name)])
         # An aggregate's metadata may change twice in a plan, so the key has the number of the change.
         change = replace(change, needs=tuple(needs), tag=f"tenancy:{number}")
         every.setdefault(name, []).append(change.key)

@@ -330,6 +330,17 @@ def test_a_change_of_metadata_has_its_reason(projects: frozenset[str], before: d
     assert change.why == why
 
 
+@pytest.mark.parametrize(
+    ("isolated", "why"), [(False, "the hosts accept ordinary instances"), (True, "the spec has another trait")]
+)
+def test_a_requirement_that_goes_has_its_reason(isolated: bool, why: str) -> None:
+    metadata = {MARK: TRAIT, "filter_tenant_id": "a1,b2", "trait:CUSTOM_OLD": "required"}
+    entry = replace(WANTED.aggregates[0], isolated=isolated)
+    present = replace(PRESENT, aggregates=(replace(DONE, metadata=metadata),))
+    first, *_ = compare(replace(WANTED, aggregates=(entry,)), present).operations
+    assert (first.wanted, first.why) == ({"trait:CUSTOM_OLD": None}, why)
+
+
 def test_every_aggregate_that_waits_is_named_with_the_flavors() -> None:
     second = replace(WANTED.aggregates[0], name="second", hosts=frozenset({"gpu2"}))
     wanted = replace(WANTED, aggregates=(replace(WANTED.aggregates[0], hosts=frozenset({"gpu1"})), second))
