@@ -60,7 +60,9 @@ def run(made: Any) -> list[str]:
 def test_changes_are_made_in_order_and_reverted(cloud: _Cloud) -> None:
     before = cloud.state()
     made = OPERATIONS
-    assert run(made) == ["done"] * 8
+    outcomes = run_changes(made, dict.fromkeys(KINDS), NoJournal())
+    assert [str(outcome.result) for outcome in outcomes] == ["done"] * 8
+    assert [outcome.id for outcome in outcomes] == ["", str(cloud.known["new"].id), *[""] * 6]
     metadata = {MARK: "CUSTOM_T", "trait:CUSTOM_T": "required"}
     assert cloud.state() == ({"new": (frozenset({"gpu1"}), metadata)}, {"CUSTOM_T": {"p"}})
     assert run(made)[0] == "unchanged"
@@ -110,10 +112,8 @@ def test_changes_are_shown_by_kind() -> None:
         "remove the trait CUSTOM_OLD from gpu1: w",
         "delete the aggregate old",
     ]
-    assert [lines for _, lines, _ in shown if lines] == [
-        [f"+ {MARK} = CUSTOM_T"],
-        ["+ trait:CUSTOM_T = required"],
-    ]
+    mark, required = [f"+ {MARK} = CUSTOM_T"], ["+ trait:CUSTOM_T = required"]
+    assert [lines for _, lines, _ in shown] == [[], [], mark, [], required, [], [], []]
     trait = {"why": "w", "host": "gpu1", "provider": "p"}
     host = {"why": "w", "host": "gpu1"}
     assert [data for _, _, data in shown] == [

@@ -212,6 +212,12 @@ def test_aggregates_of_others_decide_too() -> None:
         assert codes(compare(WANTED, present)) == []
 
 
+def test_a_trait_of_another_aggregate_that_all_flavors_require_is_no_matter() -> None:
+    other = Aggregate(name="other", hosts=frozenset({"gpu1"}), metadata={"trait:CUSTOM_X": "required"})
+    flavors = (flavor("g1", {**REQUIRED, "trait:CUSTOM_X": "required"}),)
+    assert codes(compare(WANTED, replace(PRESENT, aggregates=(DONE, other), flavors=flavors))) == []
+
+
 def test_placement_may_lack_a_host() -> None:
     plan = compare(WANTED, replace(PRESENT, members={"gpu": frozenset({"p-gpu1"})}))
     assert [(found.code.value, found.place) for found in plan.findings] == [("GPU838", "gpu2")]

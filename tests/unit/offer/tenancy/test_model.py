@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gpustack.cloud.compute import Hypervisor
 from gpustack.nova_options.aggregates import Aggregate
 from gpustack.offer.tenancy.model import MARK, Present, ReservedHost, WantedAggregate, reserved, wanted
@@ -67,3 +69,19 @@ def test_patterns_without_a_compute_node_are_missing() -> None:
 def test_without_a_section_nothing_is_wanted() -> None:
     found = wanted(parse_spec(HEAD, "spec"), NODES, {})
     assert (found.aggregates, found.isolates, found.trait) == ((), False, "CUSTOM_GPU_HOST")
+
+
+@pytest.mark.parametrize(
+    ("hosts", "missing"),
+    [
+        ("gpu-01", ()),
+        ("gpu-01.example.org", ()),
+        ("'gpu-0?'", ()),
+        ("gpu-02", ("gpu-02",)),  # Nova writes it in upper case, and compares exactly
+        ("'gpu-[01:03]'", ("gpu-02",)),
+        ("'gpu-9*'", ("gpu-9*",)),
+    ],
+)
+def test_names_and_patterns_of_missing_hosts(hosts: str, missing: tuple[str, ...]) -> None:
+    spec = parse_spec(f"{HEAD}tenancy: {{aggregates: {{some: {{hosts: [{hosts}]}}}}}}", "spec")
+    assert wanted(spec, NODES, {}).missing == ({"some": missing} if missing else {})
