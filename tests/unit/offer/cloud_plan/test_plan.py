@@ -263,3 +263,37 @@ def test_limits_are_compared_with_flavors_and_hosts(
     monkeypatch.setattr("gpustack.offer.cloud_plan.plan.LimitsCloud", lambda connection: limits)
     found = plan(cloud.connection, spec(tmp_path, "quotas"), frozenset({"quotas"}), choices).findings
     assert sorted({entry.code.value for entry in found} & {"GPU743", "GPU744", "GPU746"}) == codes
+
+
+def test_the_trait_of_the_spec_is_read_or_the_usual_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for sections, trait in (((), "CUSTOM_GPU_HOST"), (("tenancy",), "CUSTOM_OWN")):
+        monkeypatch.setitem(SECTIONS, "tenancy", {"trait": trait, "aggregates": {"gpu": {}}})
+        cloud = StandIn(dict(ANSWERS))
+        plan(cloud.connection, spec(tmp_path, *sections), frozenset({"tenancy"}), CHOICES)
+        assert [line for line in cloud.requests if "required=" in line] == [
+            f"placement /resource_providers?required={trait}"
+        ]
+
+
+@pytest.mark.parametrize("public", [True, False])
+def test_the_projects_of_a_private_flavor_that_changes_its_gpus_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, public: bool
+) -> None:
+    wanted = spec(tmp_path, "flavors")
+    flavors = {} if public else {"g1": wanted.flavors["g1"]}
+    wanted = wanted.model_copy(update={"flavors": flavors or {"g2": wanted.flavors["g2"]}})
+    marks = {"gpustack:sets": "pci_passthrough:alias", ORIGIN: "spec", ACCESS: access_mark(["research"])}
+    present = {**private(1), "name": "g2" if public else "g1", "os-flavor-access:is_public": public}
+    present |= {"extra_specs": {"pci_passthrough:alias": "old:1", **marks}, "description": "1 x k4200 [gpustack]"}
+    path = "compute /flavors/f1/os-flavor-access"
+    entry = {"flavor_id": "f1", "tenant_id": PROJECT}
+    cloud = StandIn(
+        {
+            **ANSWERS,
+            "compute /flavors/detail": (200, {"flavors": [present]}),
+            path: (200, {"flavor_access": [entry]}),
+        }
+    )
+    made = plan(cloud.connection, wanted, frozenset({"flavors"}), CHOICES)
+    assert [change.object_kind for change in made.operations] == ["flavor"]
+    assert (path in cloud.requests) is not public

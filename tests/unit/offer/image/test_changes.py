@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from gpustack.changes.run import run
 from gpustack.cloud.image import Image
 from gpustack.cloud.session import Unanswered
 from gpustack.offer.image.changes import ImageChange, changes, former
 from gpustack.offer.image.model import FlavorNeeds, Pair
-from support.change_runs import results
+from support.change_runs import NoJournal, results
 
 
 def flavor(*, windows: bool = False, hidden_from: tuple[str, ...] = (), **specs: str) -> FlavorNeeds:
@@ -130,6 +131,18 @@ def test_an_edited_journal_writes_no_other_property(seen: object, wanted: object
     assert not CHANGE.permitted()
 
 
-def test_a_line_of_0_1_0_is_the_same_change() -> None:
-    line = {"why": CHANGE.why, "image": "1", "name": "i", "owner": "p", "before": CHANGE.seen, "after": CHANGE.wanted}
-    assert replace(former(line), about=CHANGE.about) == CHANGE
+@pytest.mark.parametrize("owner", ["p", "", None])
+def test_a_line_of_0_1_0_is_the_same_change(owner: str | None) -> None:
+    """It has the owner beside the properties, if Glance has one."""
+    before, after = ({k: v for k, v in of.items() if k != "owner"} for of in (CHANGE.seen, CHANGE.wanted))
+    line = {"why": CHANGE.why, "image": "1", "name": "i", "before": before, "after": after}
+    read = former(line if owner is None else {**line, "owner": owner})
+    if owner:
+        assert replace(read, about=CHANGE.about) == CHANGE
+    else:
+        assert (read.seen, read.wanted) == (before, after)
+
+
+def test_the_outcome_has_the_id_of_the_image() -> None:
+    (outcome,) = run([CHANGE], {"image": Glance()}, NoJournal())
+    assert (outcome.result, outcome.id) == ("done", "1")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gpustack.cloud.image import Image
 from gpustack.hosts.facts.store import parse_host
 from gpustack.nova_options.releases import release
@@ -57,6 +59,41 @@ def test_architectures_are_those_of_hosts_with_the_models() -> None:
     one, _, small = needs_of(parse_spec(SPEC, "spec"), release("2025.2"), hosts)
     assert one.architectures == {"x86_64", "aarch64"}
     assert small.architectures == {"x86_64"}
+
+
+@pytest.mark.parametrize(
+    ("models", "hosts", "expected"),
+    [
+        ({"gh200": "2342"}, [], {"aarch64"}),  # a superchip
+        ({"gh200": "2342", "p100": "15f8"}, [], set()),
+        ({"gh200": "2342", "odd": "ffff"}, [], set()),
+        ({"p100": "15f8"}, [], set()),
+        ({"gh200": "2342"}, ["x86_64"], {"x86_64"}),  # as the host has it
+        ({"gh200": "2342", "p100": "15f8"}, ["aarch64"], {"aarch64"}),
+    ],
+)
+def test_superchips_are_on_arm_hosts(models: dict[str, str], hosts: list[str], expected: set[str]) -> None:
+    listed = ", ".join(f'{name}: {{match: {{vendor: "10de", product: "{of}"}}}}' for name, of in models.items())
+    gpus = ", ".join(f"{name}: 1" for name in models)
+    text = f"version: 1\nmodels: {{{listed}}}\nhosts: {{gpu1: [{', '.join(models)}]}}\n"
+    flavors = f"flavors: {{f: {{gpus: {{{gpus}}}, vcpus: 1, ram: 1, disk: 1}}}}\n"
+    known = [parse_host(host("gpu1", "10de", "2342", architecture), "gpu1") for architecture in hosts]
+    (found,) = needs_of(parse_spec(text + flavors, "spec"), release("2025.2"), known)
+    assert found.architectures == expected
+
+
+def test_branches_are_those_of_complete_cards() -> None:
+    """Of vGPUs, the driver of the hosts decides."""
+    models = (
+        'a16: {match: {vendor: "10de", product: "25b6"}, vgpu: {type: A16-8Q}},'
+        ' k4200: {match: {vendor: "10de", product: "11b4"}}, gh200: {match: {vendor: "10de", product: "2342"}}'
+    )
+    flavors = ", ".join(f"{name}: {{model: {name}, vcpus: 1, ram: 1, disk: 1}}" for name in ("a16", "k4200", "gh200"))
+    text = f"version: 1\nmodels: {{{models}}}\nhosts: {{gpu1: [a16, k4200, gh200]}}\nflavors: {{{flavors}}}\n"
+    shared, old, new = needs_of(parse_spec(text, "spec"), release("2025.2"))
+    assert (shared.vgpus, shared.first_branches, shared.last_branches) == (("a16",), {}, {})
+    assert (old.vgpus, list(old.last_branches.values())) == ((), [470])
+    assert (list(new.first_branches.values()), new.last_branches) == ([535], {})
 
 
 def flavor(name: str, *images: str, windows: bool = False) -> FlavorNeeds:
