@@ -297,3 +297,27 @@ def test_the_projects_of_a_private_flavor_that_changes_its_gpus_are_read(
     made = plan(cloud.connection, wanted, frozenset({"flavors"}), CHOICES)
     assert [change.object_kind for change in made.operations] == ["flavor"]
     assert (path in cloud.requests) is not public
+
+
+@pytest.mark.parametrize("groups", [("quotas",), ("flavors",), ("flavors", "quotas")])
+def test_a_gpu_that_the_host_holds_is_reported_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, groups: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(_Limits, "inventories", lambda self, hosts: {})
+    limits = _Limits(Present())
+    monkeypatch.setattr("gpustack.offer.cloud_plan.plan.LimitsCloud", lambda connection: limits)
+    choices = CloudChoices(release=CHOICES.release, hosts=[facts("gpu1", 0x81, driver="nouveau")])
+    cloud = StandIn(dict(ANSWERS))
+    found = plan(cloud.connection, spec(tmp_path, *groups), frozenset(groups), choices).findings
+    assert len([entry for entry in found if entry.place.startswith("gpu1") and "nouveau" in entry.message]) == 1
+
+
+def test_the_limit_of_one_project_is_not_that_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It rises for one, so it comes after the images; another project has more already."""
+    default = Limit(id="d", resource_class=COUNTED, limit=0, description="[gpustack]")
+    own = Limit(id="l", resource_class=COUNTED, limit=1, project=PROJECT, description="[gpustack]")
+    other = Limit(id="o", resource_class=COUNTED, limit=9, project="b" * 32)
+    present = Present(defaults=(default,), limits=(own, other))
+    made, _ = planned(monkeypatch, spec(tmp_path, "quotas", "flavors"), present)
+    kinds = [change.object_kind for change in made.operations if change.object_kind in ("image", "limit")]
+    assert kinds == ["image", "limit"]
