@@ -195,6 +195,7 @@ def test_by_hand(cloud: NovaModel, capsys: pytest.CaptureFixture[str]) -> None:
     assert cloud.by_name("hand") is not None
     assert main(["flavor", "set", "hand", "--project", "research"]) == 2  # it is public
     assert main(["flavor", "set", "hand", "--unset-property", ALIAS]) == 2
+    assert main(["flavor", "set", "hand", "--unset-property", "gpustack:sets"]) == 2
     capsys.readouterr()
     assert main(["flavor", "delete", "hand", "nobody", "--yes"]) == 22
     assert "1 of 2 flavors were not deleted" in capsys.readouterr().err
