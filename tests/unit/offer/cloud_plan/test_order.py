@@ -322,6 +322,44 @@ def test_changes_of_one_direction_run_at_the_same_time() -> None:
     assert [change.needs for change in made] == [(), (), *[keys[:2]] * 3]
 
 
+def metadata(name: str, **values: str | None) -> MetadataChange:
+    named = {key.replace("__", ":"): value for key, value in values.items()}
+    return MetadataChange.of(name, named, dict.fromkeys(named, "before"), "")
+
+
+@pytest.mark.parametrize(
+    ("changes", "at_once"),
+    [
+        ([metadata("a", trait__T="required"), metadata("b", trait__T="required")], True),
+        ([metadata("a", trait__T=None), metadata("b", trait__T=None)], True),
+        ([metadata("a", trait__T=None, trait__U=None), metadata("b", trait__T=None)], True),
+        ([metadata("a", filter_tenant_id="p"), metadata("b", filter_tenant_id="p")], False),
+        ([metadata(name, trait__T="required", filter_tenant_id="required") for name in "ab"], False),
+        ([metadata(name, trait__T=None, filter_tenant_id=None) for name in "ab"], False),
+        ([metadata(name, trait__T=None, trait__U="required") for name in "ab"], False),
+        ([a_flavor(name, {"extra_specs": {T: None}}, {"extra_specs": {T: "required"}}) for name in "ab"], True),
+        ([a_flavor(name, {"extra_specs": {T: "required"}}, {"extra_specs": {T: None}}) for name in "ab"], True),
+        (
+            [
+                a_flavor(
+                    name,
+                    {"extra_specs": {T: "required", "trait:U": None}},
+                    {"extra_specs": {T: None, "trait:U": "required"}},
+                )
+                for name in "ab"
+            ],
+            False,
+        ),
+        ([a_flavor(name, {"extra_specs": {ALIAS: "x:1"}}, {"extra_specs": {ALIAS: "x:2"}}) for name in "ab"], False),
+    ],
+)
+def test_changes_that_both_widen_and_narrow_run_alone(changes: list[CloudChange], at_once: bool) -> None:
+    made, findings = ordered(changes, AccessState())
+    assert [change.name for change in made] == ["a", "b"]
+    assert [change.needs for change in made] == [(), () if at_once else (made[0].key,)]
+    assert findings == ()
+
+
 def test_hosts_of_one_aggregate_follow_one_another() -> None:
     hosts = [HostChange.of("a", host, "", wanted=True) for host in HOSTS]
     made, _ = ordered([*hosts[:1], HostChange.of("b", "h1", "", wanted=True), *hosts[1:]], AccessState())
@@ -375,7 +413,7 @@ def test_limits_of_a_renewed_default_run_one_after_another() -> None:
     limits = tagged(
         a_limit("CUSTOM_A", "p", 4, None),
         a_limit("CUSTOM_A", "", 1, 2),
-        a_limit("CUSTOM_A", "p", None, 5),
+        a_limit("CUSTOM_A", "q", None, 5),
         a_limit("CUSTOM_B", "p", 1, 0),
     )
     state = AccessState(limits={("CUSTOM_A", "p"): 4, ("CUSTOM_A", ""): 1, ("CUSTOM_B", "p"): 1})
@@ -385,7 +423,7 @@ def test_limits_of_a_renewed_default_run_one_after_another() -> None:
     assert (needs["limit:1"], needs["limit:2"]) == (("limit:0",), ("limit:1",))
     (found,) = findings
     assert (found.code, found.place) == (Code.LIMITS_RENEWED, "model of CUSTOM_A")
-    assert "name of p" in found.message
+    assert (found.message.count("name of p"), "name of q" in found.message) == (1, False)
 
 
 @pytest.mark.parametrize(

@@ -395,3 +395,9 @@ def test_vgpus_and_complete_cards_have_different_drivers() -> None:
     assert combined("f", [shared, whole]).conflict == "s: the licensed vGPU guest driver; w: another driver"
     assert (combined("f", [shared]).conflict, combined("f", [shared]).nvidia) == (None, None)
     assert combined("f", [shared, amd]).conflict is None
+
+
+@pytest.mark.parametrize(("drivers", "shown"), [((), "unknown"), (("580.1", "570.2"), "580.1 or 570.2")])
+def test_vgpus_need_the_driver_of_the_hosts_release(drivers: tuple[str, ...], shown: str) -> None:
+    (found,) = findings_of(combined("f", [model("s", vgpu=True)]), drivers)
+    assert (found.code, shown in found.message) == (Code.VGPU_GUEST_DRIVER, True)
