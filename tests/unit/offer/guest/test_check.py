@@ -95,6 +95,7 @@ def test_the_program_has_all_that_it_needs() -> None:
     found = data({"g": Promise(count=2, ids=AMD)})
     assert found["flavors"] == {"g": {"count": 2, "ids": list(AMD)}}
     assert found["consoles"] == consoles()
+    assert "1234" in [vendor for vendor, _ in consoles()]
     assert set(found["texts"]["gpus-missing"]) == {"code", "severity", "message", "remedy"}
     assert found["texts"]["gpus-missing"]["code"] == "GPU845"
     assert [row["id"] for row in found["signs"]] == [row["id"] for row in rows_of_signs()]

@@ -229,3 +229,52 @@ def test_facts_that_are_missing_are_named(facts: dict[str, Any], missing: str) -
     known = {"source": "guest", "gpus": [gpu()], "events": [], "complete": True, "kernel": "", "drm": True}
     listed = problems({**known, **facts})
     assert [problem["values"] for problem in listed] == [{"missing": missing, "report": "none"}] * bool(missing)
+
+
+@pytest.mark.parametrize(
+    ("bus", "buses", "below"),
+    [
+        ("10", "10-1f", True),
+        ("1f", "10-1f", True),
+        ("20", "10-1f", False),
+        ("11", "03-10", False),
+        ("0f", "10-1f", False),
+    ],
+)
+def test_buses_are_hexadecimal(bus: str, buses: str, below: bool) -> None:
+    events = [sign("0000:00:02.0", buses=buses, text="AER")]
+    assert found(gpu(f"0000:{bus}:00.0"), events=events) == [f"GPU100 0000:{bus}:00.0"] * below
+
+
+@pytest.mark.parametrize(
+    ("gpus", "expected"),
+    [
+        ([gpu(unplaced=[1])], [f"bar-unplaced {FIRST}"]),  # the only GPU that it can be about
+        ([gpu(unplaced=[1]), gpu(SECOND)], [f"bar-unplaced {FIRST}", "init-failed kernel"]),
+        ([gpu(unplaced=[1]), gpu(SECOND, "amdgpu", vendor="1002")], [f"bar-unplaced {FIRST}"]),
+        ([gpu()], ["init-failed kernel"]),
+    ],
+)
+def test_a_failure_without_address_is_explained_if_all_gpus_of_nvidia_are(
+    gpus: list[dict[str, Any]], expected: list[str]
+) -> None:
+    assert found(*gpus, events=[event(messages.INIT_FAILED, None)]) == expected
+
+
+def test_unplaced_bars_are_listed_by_address() -> None:
+    assert found(gpu(SECOND, unplaced=[1]), gpu(unplaced=[3])) == [f"bar-unplaced {FIRST}", f"bar-unplaced {SECOND}"]
+
+
+@pytest.mark.parametrize(
+    ("one", "drm"),
+    [
+        (gpu(driver="", modules=None), True),
+        (gpu(driver="", modules=[]), True),
+        (gpu(driver="", vendor="1002"), False),
+    ],
+)
+@pytest.mark.parametrize(("kernel", "shown"), [("6.12", "6.12"), (None, "the kernel")])
+def test_the_kernel_is_named_if_it_is_known(one: dict[str, Any], drm: bool, kernel: str | None, shown: str) -> None:
+    known = {"source": "guest", "gpus": [one], "events": [], "complete": True, "kernel": kernel, "drm": drm}
+    (problem,) = problems(known)
+    assert problem["values"]["kernel"] == shown
