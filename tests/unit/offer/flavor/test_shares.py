@@ -212,10 +212,11 @@ def test_gpus_of_a_selection_are_those_of_its_models() -> None:
     flavors = "flavors: {f: {gpu: {min_memory: 8GiB}, vcpus: 1, ram: 1, disk: 1}}\n"
     both = f"version: 1\nmodels: {{{models}}}\nhosts: {{'gpu*': [p, k, large, small]}}\n{flavors}"
     wanted = parse_spec(both, "spec")
-    cards = (function("0000:01:00.0", iommu_group=3), function("0000:02:00.0", ids="10de:11b4", iommu_group=2))
+    ids = ("10de:15f8", "10de:15f8", "10de:11b4")
+    cards = [function(f"0000:0{n}:00.0", ids=of_card, iommu_group=n) for n, of_card in enumerate(ids, 2)]
     facts = mediated_host(*cards, card("0000:41:00.0"), card("0000:42:00.0"))
     known = with_memory(wanted, [facts])
     (alias,) = known.selected
     (found,) = host_shares(known, [facts])
-    assert {name: len(gpus) for name, gpus in found.gpus.items()} == {"p": 1, "k": 1, "large": 2, "small": 4, alias: 3}
+    assert {name: len(gpus) for name, gpus in found.gpus.items()} == {"p": 2, "k": 1, "large": 2, "small": 4, alias: 4}
     assert found.of_one_card == {"large", "small", alias}

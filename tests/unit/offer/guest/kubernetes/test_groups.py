@@ -164,3 +164,9 @@ def test_a_group_without_the_facts_for_its_sizes_has_the_reason():
     assert (group.sizes, [entry.code for entry in group.unsized]) == (None, ["GPU418"])
     (sized,) = made(f"{{g1: {{model: k4200, {SIZES}}}}}").groups
     assert (sized.sizes.vcpus, sized.unsized) == (8, ())
+
+
+@pytest.mark.parametrize(("flavor", "named"), [("model: vision", "vision"), ("gpu: {min_memory: 288GiB}", "none")])
+def test_models_without_a_device_plugin_are_named(flavor, named):
+    (found,) = made(f"{{g1: {{{flavor}, {SIZES}}}}}").findings
+    assert (found.code, named in found.message) == ("GPU866", True)
