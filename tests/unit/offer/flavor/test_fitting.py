@@ -318,3 +318,39 @@ def test_networks_beside_the_gpus(nodes: list[NodeShare], models: dict[str, int]
 def test_the_page_size_of_a_flavor_or_of_its_extra_specs(fields: dict[str, Any], expected: list[str]) -> None:
     with_pages = {n: replace(of_node, huge_pages={GIB: 8}) for n, of_node in TWO.nodes.items()}
     assert [problem[:6] for problem in found(replace(TWO, nodes=with_pages), **fields)] == expected
+
+
+EMULATED = {"hw:maxphysaddr_mode": "emulate"}
+BOTH, UEFI = "0 of 2 with UEFI firmware and 2 of 2 with BIOS firmware", "0 of 2 with UEFI firmware"
+
+
+@pytest.mark.parametrize(
+    ("architecture", "bits", "fields", "expected"),
+    [
+        ("x86_64", 46, {}, BOTH),
+        (None, 46, {}, BOTH),
+        ("aarch64", 46, {}, None),
+        ("x86_64", 46, {"maxphysaddr": "passthrough"}, None),
+        ("x86_64", None, {"maxphysaddr": "passthrough"}, None),  # its width is unknown
+        ("x86_64", 39, {"extra_specs": {"hw:maxphysaddr_mode": "passthrough"}}, BOTH),
+        ("x86_64", 46, {"extra_specs": {**EMULATED, "hw:maxphysaddr_bits": "42"}}, None),
+        ("x86_64", 46, {"extra_specs": EMULATED}, BOTH),
+        ("x86_64", 46, {"extra_specs": {"hw:maxphysaddr_bits": "42"}}, BOTH),
+        ("x86_64", 46, {"guest": "windows"}, UEFI),
+        ("x86_64", 46, {"secure_boot": True}, UEFI),
+        ("x86_64", 46, {"extra_specs": {"os:secure_boot": "required"}}, UEFI),
+        ("x86_64", 46, {"extra_specs": {"os:secure_boot": "disabled"}}, BOTH),
+        ("x86_64", 46, {"extra_specs": {"hw:mem_encryption": "True"}}, UEFI),
+        ("x86_64", 46, {"extra_specs": {"hw:mem_encryption": "False"}}, BOTH),
+    ],
+)
+def test_large_bars_by_firmware_and_address_width(
+    architecture: str | None, bits: int | None, fields: dict[str, Any], expected: str | None
+) -> None:
+    bar = {"index": 1, "start": 1 << 40, "size": 128 * BYTES_PER_GIB, "bits": 64, "prefetchable": True}
+    gpu = first_gpu(host(function("0000:01:00.0", bars=[bar])))
+    large = replace(
+        of_nodes(), gpus={"k": (gpu, gpu)}, architecture=architecture, processor=Cpu(physical_address_bits=bits)
+    )
+    problems = found(large, models={"k": 2}, **fields)
+    assert [problem.partition("room for ")[2] for problem in problems] == ([] if expected is None else [expected])
