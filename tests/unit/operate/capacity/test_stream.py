@@ -16,7 +16,7 @@ DEMANDS = {
 
 
 def test_a_mix_may_have_names_with_colons() -> None:
-    assert mix_of("g1:50, g:8:10") == {"g1": 50, "g:8": 10}
+    assert mix_of("g1:50, g:8:0.5") == {"g1": 50, "g:8": 0.5}
 
 
 @pytest.mark.parametrize("text", ["", "g1", "g1:", ":5", "g1:0", "g1:-1", "g1:nan", "g1:inf", "g1:1,g1:2", "g1:5,"])
@@ -31,9 +31,16 @@ def test_the_parts_of_a_mix_are_those_of_the_requests() -> None:
     assert [request.time for request in stream] == sorted(request.time for request in stream)
 
 
+@pytest.mark.parametrize("load", [0.3, 0.9])
+def test_the_offered_load_is_that_of_the_stream(load: float) -> None:
+    stream = poisson({"g1": 3, "g:8": 1}, DEMANDS, gpus=256, load=load, life=100, number=8000, seed=1)
+    offered = sum(request.demand.count * request.life for request in stream) / stream[-1].time
+    assert offered / 256 == pytest.approx(load, rel=0.1)
+
+
 def test_a_recorded_stream_is_read_in_the_order_of_time() -> None:
-    stream = recorded(["time,flavor,life,note", "5,g1,2.5,x", "1,g:8,,y"], DEMANDS, "r.csv")
-    assert [(r.time, r.demand.flavor, r.life) for r in stream] == [(1, "g:8", math.inf), (5, "g1", 2.5)]
+    stream = recorded(["time,flavor,life,note", "5,g1,2.5,x", "1,g:8,,y", "0,g1,0,z"], DEMANDS, "r.csv")
+    assert [(r.time, r.demand.flavor, r.life) for r in stream] == [(0, "g1", 0), (1, "g:8", math.inf), (5, "g1", 2.5)]
 
 
 @pytest.mark.parametrize(
