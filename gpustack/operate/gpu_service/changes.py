@@ -27,8 +27,8 @@ class ReservationChange(CloudChange):
     written: ClassVar[tuple[str, ...]] = placement.DEVICE_CLASSES
 
     def describe(self) -> str:
-        verb = "release" if sum(self.wanted.values()) < sum((self.seen or {}).values()) else "reserve"
-        amounts = ", ".join(f"{name} {self.seen.get(name)} → {of}" for name, of in sorted(self.wanted.items()))
+        verb = "release" if sum(self.wanted.values()) < sum(self.seen.values()) else "reserve"
+        amounts = ", ".join(f"{name} {self.seen[name]} → {of}" for name, of in sorted(self.wanted.items()))
         return f"{verb} {self.about['place']} in Placement: reserved {amounts}"
 
     def details(self) -> list[str]:
@@ -40,8 +40,8 @@ class ReservationChange(CloudChange):
 
     def carry_out(self, api: Connection) -> str:
         present = placement.inventory(api, self.id)
-        if present is None or present.reserved.keys() != self.wanted.keys():
-            raise ApplyError("the resource provider of the GPU is gone, or has other resources now")
+        if present is None:
+            raise ApplyError("the resource provider of the GPU is gone")
         placement.write_inventory(api, present, present.with_reserved(self.wanted))
         return self.id
 

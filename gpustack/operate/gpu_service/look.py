@@ -22,7 +22,7 @@ _SHOWN = 16
 _WITHOUT_SERVICE = "add the GPU to out_of_service of the spec, and install its device_spec before nova-compute starts"
 
 
-def look(cloud: Connection, fleet: Fleet, host: str, address: str, given: Given, *, force: bool = False) -> Seen:
+def look(cloud: Connection, fleet: Fleet, host: str, address: str, given: Given, *, force: bool) -> Seen:
     """Return the state of a GPU.
 
     :param host: the host as Nova names it, or its compute node.

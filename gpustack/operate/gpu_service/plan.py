@@ -155,24 +155,25 @@ def disable(seen: Seen, reason: str, since: str, *, close: bool | None = None) -
     kept = seen.gpu is not None and seen.gpu.dev_type == MDEV and seen.reserved and close is False
     certain = reserve and (bool(seen.scheduled) or kept)  # the operator has waited for nova-compute
     closed = not seen.gone and (close if close is not None else not certain or seen.closed)
-    key = gpu_reason(seen.address)
+    key, left = gpu_reason(seen.address), seen.reasons
     operations: list[CloudChange] = []
     if closed and not seen.closed:
         # First: if Nova does not schedule by Placement, an instance that gets a reserved GPU ends in ERROR.
         why = "no other means certainly keeps new instances off the GPU before the restart"
         operations.append(reason_change(seen.service, key, reason, close=True, why=why))
+        left = left.plus(key, reason)
     if reserve and not seen.reserved and seen.inventory is not None:
         operations.append(reservation(seen.place, seen.inventory, seen.inventory.totals, why=reason))
     if seen.closed and not closed and not close and (seen.gone or certain):
         why = "Nova does not offer the GPU any more" if seen.gone else "the reservation keeps new instances off"
         operations.append(reason_change(seen.service, key, "", close=False, why=why))
-    left = seen.reasons.plus(key, reason) if closed else seen.reasons.minus(key) if operations else seen.reasons
+        left = left.minus(key)
     protection = _protection(seen, reserved=certain, closed=key in left.own)
     return OutagePlan(
         operations=tuple(operations),
         findings=tuple(_remarks(seen, protection, closed=key in left.own)),
         lines=() if seen.entry else _lines(seen, reason, since),
-        steps=() if seen.gone and seen.entry else tuple(_steps_off(seen)),
+        steps=tuple(_steps_off(seen)),
         state=_state(seen),
         protection=protection,
         left=str(left),

@@ -121,8 +121,39 @@ def test_a_host_opens_if_nova_left_the_reservation_of_a_card_with_vgpus() -> Non
     gpu = Gpu(host="gpu1", address=ADDRESS, state=State.RESERVED, dev_type=MDEV)
     state = seen(gpu=gpu, scheduled=None, inventory=inventory(1), service=OURS)
     assert (kinds(off(state)), kinds(off(state, close=False))) == ([], ["enable"])
-    free = replace(state, inventory=inventory(0))
-    assert kinds(off(free, close=False)) == ["reserve"]
+    free = off(replace(state, inventory=inventory(0)), close=False)
+    assert (kinds(free), codes(free)) == (["reserve"], set())  # the host stays closed
+    assert free.left == f"GPU {ADDRESS} out of service (no reset)"
+    assert free.protection is not None
+    assert free.protection.now == "the closed host: nova-compute of gpu1 is disabled (gpustack)"
+
+
+@pytest.mark.parametrize(
+    ("plan", "left"),
+    [
+        (off(seen(inventory=None)), f"GPU {ADDRESS} out of service (no reset)"),
+        (off(seen(inventory=None, service=closed("maintenance"))), f"maintenance; GPU {ADDRESS} out of service"),
+        (disable(seen(inventory=None, service=OURS), "another", "2026-11-22"), "out of service (no reset)"),
+        (off(seen(), close=False), ""),
+        (off(seen(service=OURS), close=False), ""),
+        (off(seen(service=closed("maintenance; GPU 81:00.0")), close=False), "maintenance"),
+        (off(seen(None, entry=ENTRY, service=OURS)), ""),
+        (off(seen(None, entry=ENTRY, service=OURS), close=True), f"GPU {ADDRESS} out of service (no reset)"),
+    ],
+)
+def test_a_plan_shows_why_the_host_is_closed_afterwards(plan: OutagePlan, left: str) -> None:
+    assert left in plan.left if left else not plan.left
+
+
+@pytest.mark.parametrize(
+    ("state", "why"),
+    [
+        (seen(service=OURS), "the reservation keeps new instances off"),
+        (seen(None, entry=ENTRY, service=OURS), "Nova does not offer the GPU any more"),
+    ],
+)
+def test_a_host_opens_for_a_reason(state: Seen, why: str) -> None:
+    assert [operation.why for operation in off(state, close=False).operations if operation.wanted is False] == [why]
 
 
 def test_the_whole_capacity_is_reserved_and_nothing_else_changes() -> None:
@@ -140,6 +171,10 @@ def test_each_moment_has_its_protection() -> None:
     placed = off(seen()).protection
     assert placed is not None
     assert placed.now == placed.after_instance == "the reservation in Placement (gpustack)"
+    for total, by in ((1, "somebody else, until they release it"), (4, "gpustack")):  # 1 of 4 is not the whole card
+        held = off(seen(State.RESERVED, inventory=inventory(1, total))).protection
+        assert held is not None
+        assert held.now == f"the reservation in Placement ({by})"
     # Somebody's reason is no protection of this GPU: it can end at any time.
     plan = off(seen(inventory=None, service=closed("maintenance")), close=False)
     assert codes(plan) == {"GPU451"}
@@ -162,8 +197,65 @@ def test_lines_for_the_spec_are_those_of_the_spec() -> None:
 def test_steps_end_when_nova_has_the_gpu_no_more() -> None:
     assert len(off(seen()).steps) == 4
     assert any("restart it once more" in step for step in off(seen(State.ALLOCATED)).steps)
+    assert len(off(seen(entry=ENTRY)).steps) == 3
     gone = off(seen(None, entry=ENTRY))
     assert (gone.steps, gone.state) == ((), "out of service: Nova does not have the GPU")
+    assert off(seen(None)).steps == ("add these lines to the spec",)
+    card = Gpu(host="gpu1", address=ADDRESS, state=State.FREE, dev_type=MDEV)
+    for gpu, part, steps in ((card, "configuration", 5), (replace(card, dev_type="type-PF"), "device_spec", 4)):
+        plan = off(seen(gpu=gpu))
+        assert (len(plan.steps), plan.steps[1].partition(" of gpu1")[0]) == (steps, f"render and install the {part}")
+
+
+def gpu_of(state: State, *holders: Holder) -> Gpu:
+    return Gpu(host="gpu1", address=ADDRESS, state=state, holders=holders)
+
+
+MOVED = Holder(consumer="m1")
+
+
+@pytest.mark.parametrize(
+    ("state", "text"),
+    [
+        (seen(), "free"),
+        (seen(State.UNAVAILABLE), "unavailable"),
+        (seen(gpu=gpu_of(State.ALLOCATED)), "in use"),  # Nova does not show by whom
+        (seen(gpu=gpu_of(State.CLAIMED)), "in use"),
+        (seen(gpu=gpu_of(State.FREE, MOVED)), "in use"),  # units of a card are left
+        (seen(State.RESERVED, inventory=inventory(1)), "reserved by somebody else"),
+        (seen(State.RESERVED, inventory=inventory(1), one_time_use=True), "reserved by Nova, for one-time use"),
+        (
+            seen(State.RESERVED, inventory=inventory(1), reserved_by=recorded()),
+            "reserved by ann at 2026-11-22",
+        ),
+        (seen(State.ALLOCATED, inventory=inventory(1)), "in use, reserved by somebody else for when it becomes free"),
+        (
+            seen(None, by_address=False),
+            "unknown: only Nova's databases (--config-file) show a GPU",
+        ),
+        (seen(None), "out of service: Nova does not have the GPU"),
+    ],
+)
+def test_the_state_of_a_gpu_has_words(state: Seen, text: str) -> None:
+    assert off(state).state.startswith(text)
+    assert enable(state).state == off(state).state
+
+
+@pytest.mark.parametrize(
+    ("holder", "text"),
+    [
+        (MOVED, "consumer m1 has the GPU (project unknown, user unknown)"),
+        (
+            replace(MOVED, server=server("vm1", "gpu1"), project="p1", user="u1"),
+            "VM1 (vm1, ACTIVE) has the GPU ",
+        ),
+        (replace(MOVED, server=server("vm1", "gpu1", name="")), "vm1 (ACTIVE) has the GPU"),
+    ],
+)
+def test_instances_with_the_gpu_are_named(holder: Holder, text: str) -> None:
+    plan = off(seen(gpu=gpu_of(State.ALLOCATED, holder)))
+    (used,) = [finding for finding in plan.findings if finding.code.value == "GPU758"]
+    assert used.message.startswith(text)
 
 
 RESERVED = seen(State.RESERVED, inventory=inventory(1), reserved_by=recorded())
@@ -209,3 +301,5 @@ def test_taking_over_is_named_in_the_question() -> None:
 def test_plans_are_plain_data() -> None:
     plan = off(seen(State.ALLOCATED)).to_dict()
     assert yaml.safe_load(yaml.safe_dump(plan)) == plan
+    assert plan["protection"]["now"] == "the instance that has it"  # type: ignore[index]
+    assert enable(seen()).to_dict()["protection"] == {}
