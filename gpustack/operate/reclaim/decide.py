@@ -85,11 +85,11 @@ def _within(decisions: Iterable[Decision], space: int | None) -> Iterable[Decisi
     """Refuse the instances whose snapshots, after those before them, exceed the space."""
     used = 0
     for decision in decisions:
-        size = decision.snapshot or 0
-        if decision.step is Step.SHELVE and size and used + size > (space or 0):
+        size = decision.snapshot or 0 if decision.step is Step.SHELVE else 0
+        if space is not None and used + size > space:
             yield replace(decision, step=Step.NOTHING, findings=(*decision.findings, _exceeds(decision, used, space)))
             continue
-        used += size if decision.step is Step.SHELVE else 0
+        used += size
         yield decision
 
 

@@ -13,7 +13,7 @@ from gpustack.changes.journal_lines import PlannedChange, RunHead
 from gpustack.cloud.compute import Service
 from gpustack.cloud.placement import Inventory
 from gpustack.fleet.model import MDEV, Gpu, Holder, State
-from gpustack.operate.gpu_service.plan import OutagePlan, Seen, disable, enable
+from gpustack.operate.gpu_service.plan import OutagePlan, Protection, Seen, disable, enable
 from gpustack.spec.load import parse_spec
 from gpustack.spec.model import OutOfService
 from support.fleet_answers import server
@@ -175,6 +175,12 @@ def test_each_moment_has_its_protection() -> None:
         held = off(seen(State.RESERVED, inventory=inventory(1, total))).protection
         assert held is not None
         assert held.now == f"the reservation in Placement ({by})"
+    assert list(placed.lines())[:2] == [f"{moment}: {placed.now}" for moment in ("now", "after its instance ends")]
+    assert list(Protection(now="x").lines()) == [
+        "now: x",
+        "after its instance ends: nothing: the next instance can get the GPU",
+        "after the restart of nova-compute: nothing: the next instance can get the GPU",
+    ]
     # Somebody's reason is no protection of this GPU: it can end at any time.
     plan = off(seen(inventory=None, service=closed("maintenance")), close=False)
     assert codes(plan) == {"GPU451"}

@@ -15,7 +15,7 @@ from gpustack.changes.change import ChangeOutcome, CloudChange
 from gpustack.changes.run import run
 from gpustack.cloud.servers import Disks, Event, Server
 from gpustack.cloud.session import Refused, Unanswered
-from gpustack.operate.reclaim.changes import NoticeChange, ShelvingChange, UnshelvingChange, changes, former
+from gpustack.operate.reclaim.changes import PAUSE, NoticeChange, ShelvingChange, UnshelvingChange, changes, former
 from gpustack.operate.reclaim.decide import judge
 from gpustack.operate.reclaim.model import Candidate, Choices, Rules, Step
 from support.change_runs import NoJournal
@@ -39,24 +39,28 @@ def candidate(**more: Any) -> Candidate:
 
 @dataclass
 class Nova:
-    """An instance that passes through states, one for each read: status, task, host."""
+    """An instance that passes through states, one for each read: status, task, host.
+
+    :ivar later: the instance when it is judged again, if that differs from ``now``.
+    """
 
     states: list[tuple[str, str, str]] = field(default_factory=list)
     now: Candidate | None = None
+    later: tuple[Candidate | None, ...] = ()
     refuses: Mapping[str, Exception] = field(default_factory=dict)
     actions_of: tuple[str, ...] = ("shelve", "stop")
     shelved_by: str = ""
     done: list[Any] = field(default_factory=list)
 
     def again(self, server_id: str) -> Candidate | None:
-        return self.now
+        return self.later[0] if self.later else self.now
 
     def server(self, server_id: str) -> Server | None:
         """The instance of the plan until the first request, then its states."""
         if not self.states or (self.now and not self.done):
             return self.now.server if self.now else None
         status, task, host = self.states.pop(0) if len(self.states) > 1 else self.states[0]
-        return Server(id=server_id, name="VM", host=host, status=status, task=task)
+        return None if status == "deleted" else Server(id=server_id, name="VM", host=host, status=status, task=task)
 
     def actions(self, server_id: str) -> tuple[Event, ...]:
         return tuple(Event(what=name, request=f"req-{name}", user=self.shelved_by) for name in self.actions_of)
@@ -81,11 +85,12 @@ class Nova:
 
 
 @pytest.fixture(autouse=True)
-def _clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A read takes a second."""
-    ticks = count()
-    clock = SimpleNamespace(monotonic=lambda: float(next(ticks)), sleep=lambda seconds: None)
+def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses. A read takes a second."""
+    ticks, pauses = count(), list[float]()
+    clock = SimpleNamespace(monotonic=lambda: float(next(ticks)), sleep=pauses.append)
     monkeypatch.setattr("gpustack.operate.reclaim.changes.time", clock)
+    return pauses
 
 
 def planned(entry: Candidate, nova: Nova) -> CloudChange:
@@ -121,6 +126,7 @@ SHELVING = ("SHUTOFF", "shelving", "gpu1")
         ([SHELVING, ("SHUTOFF", "", "gpu1")], "failed", ["shelve"]),
         ([SHELVING, ("ERROR", "", "gpu1")], "failed", ["shelve"]),
         ([SHELVING], "failed", ["shelve"]),
+        ([SHELVING, ("deleted", "", "")], "failed", ["shelve"]),
     ],
 )  # fmt: skip
 def test_shelving_ends_when_the_host_has_freed_the_gpus(
@@ -135,21 +141,29 @@ def test_shelving_ends_when_the_host_has_freed_the_gpus(
 def test_a_failure_names_novas_reason() -> None:
     nova = Nova(states=[SHELVING, ("SHUTOFF", "", "gpu1")], now=candidate())
     assert "because of req-shelve" in shelved(nova).detail
+    without = Nova(states=[SHELVING, ("SHUTOFF", "", "gpu1")], now=candidate(), actions_of=())
+    assert shelved(without).detail == "the instance is SHUTOFF: see the log of nova-compute"
+    deleted = Nova(states=[SHELVING, ("deleted", "", "")], now=candidate())
+    assert shelved(deleted).detail == "the instance does not exist any more"
 
 
-def test_after_a_shelving_without_end_nothing_begins() -> None:
+def test_after_a_shelving_without_end_nothing_begins(slept: list[float]) -> None:
     nova = Nova(states=[SHELVING], now=candidate())
     first = planned(candidate(), nova)
     second = replace(first, tag="shelving:other")
     outcomes = run([first, second], {"shelving": nova}, NoJournal())
     assert [outcome.result for outcome in outcomes] == ["failed", "not begun"]
     assert "partly done: still SHUTOFF, task shelving, after 100 s" in outcomes[0].detail
+    assert set(slept) == {PAUSE}
+    assert len(slept) >= 90
 
 
-@pytest.mark.parametrize(("status", "result", "requests"), [(409, "done", 1), (403, "failed", 1)])
-def test_a_refused_offloading(status: int, result: str, requests: int) -> None:
-    """With 409, Nova's periodic task was faster."""
-    states: list[tuple[str, str, str]] = [("SHELVED", "", "gpu1"), OFFLOADED]
+@pytest.mark.parametrize(
+    ("status", "kept", "result", "requests"), [(409, 1, "done", 1), (409, 2, "done", 2), (403, 1, "failed", 1)]
+)
+def test_a_refused_offloading(status: int, kept: int, result: str, requests: int) -> None:
+    """With 409, Nova's periodic task was faster; if it did not offload the instance, gpustack requests it again."""
+    states: list[tuple[str, str, str]] = [*[("SHELVED", "", "gpu1")] * kept, OFFLOADED]
     nova = Nova(states=states, now=candidate(), refuses={"shelve_offload": Refused("no", status=status)})
     assert shelved(nova).result == result
     assert nova.done.count("shelve_offload") == requests
@@ -175,6 +189,26 @@ def test_an_instance_that_changed_since_the_plan_is_left_alone(change: str) -> N
     assert outcome.detail
 
 
+@pytest.mark.parametrize(
+    ("later", "detail"),
+    [
+        (None, "the instance does not exist any more"),
+        (
+            replace(candidate(metadata={}), actions=(replace(STOP, at=NOW),)),
+            "the instance is SHUTOFF now, and not idle any more",
+        ),
+        (candidate(metadata={}), "the next step is now: notify"),
+        (candidate(locked=True), "GPU791: "),
+        (replace(candidate(), no_return="x", unknown="y"), "; GPU794: "),
+    ],
+)
+def test_an_instance_that_changes_directly_before_its_step_is_left_alone(later: Candidate | None, detail: str) -> None:
+    nova = Nova(now=candidate(), later=(later,))
+    outcome = shelved(nova)
+    assert (outcome.result, nova.done) == ("skipped", [])
+    assert detail in outcome.detail
+
+
 def test_a_request_without_answer_is_read_again() -> None:
     silent = {"shelve": Unanswered("no answer")}
     assert shelved(Nova(states=[OFFLOADED], now=candidate(), refuses=silent)).result == "done"
@@ -187,7 +221,9 @@ WRITTEN = {"gpustack:reclaim_at": "2026-11-24T12:00:00Z", "gpustack:reclaim_afte
 def test_a_notice_names_the_time_and_the_newest_request() -> None:
     fresh = candidate(metadata={})
     nova = Nova(now=fresh)
-    assert (shelved(nova, fresh).result, nova.done) == ("done", [WRITTEN])
+    outcome = shelved(nova, fresh)
+    assert (outcome.result, outcome.id, nova.done) == ("done", "vm", [WRITTEN])
+    assert outcome.change.describe() == "notify VM (vm): 1 GPUs of gpu1 for ops, SHUTOFF for 2 h"
     # This notice counts from then on.
     decision = judge(candidate(metadata=WRITTEN), RULES, Choices(), NOW)
     assert decision
@@ -202,6 +238,7 @@ def test_a_notice_is_withdrawn_and_written_by_the_undo() -> None:
     active = candidate(status="ACTIVE")
     nova = Nova(now=active)
     change = planned(active, nova)
+    assert change.describe() == "withdraw the notice of VM (vm): 1 GPUs of gpu1 for ops, not idle any more"
     assert (carried_out(change, nova).result, nova.done) == ("done", ["gpustack:reclaim_at", "gpustack:reclaim_after"])
     assert shelved(Nova(now=candidate(metadata=OVER, task="x")), active).result == "skipped"
     bare = Nova(now=candidate(status="ACTIVE", metadata={}))
@@ -237,18 +274,31 @@ def test_undo_unshelves_what_nobody_used_since(
     states: list[tuple[str, str, str]], actions: tuple[str, ...], result: str
 ) -> None:
     nova = Nova(states=list(states), actions_of=actions)
-    assert carried_out(undo(), nova).result == result
+    outcome = carried_out(undo(), nova)
+    assert (outcome.result, outcome.id) == (result, "req-shelve" if result in ("done", "unchanged") else "")
     assert nova.done == ([] if result in ("skipped", "unchanged") else ["unshelve"])
 
 
-@pytest.mark.parametrize(("request_id", "user", "result"), [("req-before", "", "skipped"), ("", "bob", "skipped")])
-def test_undo_leaves_an_instance_that_others_shelved(request_id: str, user: str, result: str) -> None:
-    nova = Nova(states=[OFFLOADED], actions_of=("shelve", "unshelve"), shelved_by=user)
-    assert carried_out(undo(request_id), nova).result == result
-    assert nova.done == []
+@pytest.mark.parametrize(
+    ("request_id", "user", "detail"),
+    [
+        ("req-before", "", "somebody shelved the instance again since"),
+        ("", "bob", "Nova has no record that gpustack shelved the instance"),
+        ("req-shelve", "bob", ""),  # gpustack's own request, whatever the user of the undo
+        ("", "admin", ""),
+        ("", "", ""),
+    ],
+)
+def test_undo_leaves_an_instance_that_others_shelved(request_id: str, user: str, detail: str) -> None:
+    nova = Nova(states=[OFFLOADED, ("ACTIVE", "", "gpu1")], actions_of=("shelve", "unshelve"), shelved_by=user)
+    outcome = carried_out(undo(request_id), nova)
+    assert (outcome.result, outcome.detail) == ("skipped" if detail else "done", detail)
+    assert nova.done == ([] if detail else ["unshelve"])
 
 
 def test_an_unshelving_is_not_undone() -> None:
     change = undo()
     assert (type(change), change.reversible) == (UnshelvingChange, False)
+    assert change.describe() == "unshelve VM (vm), which starts it: undo"
+    assert planned(candidate(), Nova()).describe() == "shelve VM (vm): 1 GPUs of gpu1 for ops, SHUTOFF for 2 h"
     assert ShelvingChange.reversible

@@ -12,7 +12,7 @@ import pytest
 from gpustack.base.findings import Code, finding
 from gpustack.cloud.marks import marks
 from gpustack.cloud.servers import Disks, Event, Server
-from gpustack.operate.reclaim.decide import decide, judge
+from gpustack.operate.reclaim.decide import decide, held, judge
 from gpustack.operate.reclaim.model import Candidate, Choices, Rules, Step
 from support.fleet_answers import server
 
@@ -205,6 +205,19 @@ def test_options_permit_losses_and_snapshots() -> None:
     assert outcome(unsized, choices=Choices(space=9999)) == ("nothing", ["GPU795"])
 
 
+def test_instances_without_a_rule_are_listed_with_their_gpus() -> None:
+    since = NOW - timedelta(hours=30)
+    instances = (
+        replace(vm(status="ERROR", since=since), devices={"k4200": 2, "fpga": 1}),
+        vm(status="RESCUE"),
+    )
+    decisions = list(held(instances, RULES, NOW))
+    assert [(entry.gpus, entry.held, entry.since, entry.step) for entry in decisions] == [
+        (2, "held, no rule (ERROR with its GPUs for 1 d 6 h)", since, Step.NOTHING),
+        (1, "held, no rule (RESCUE)", None, Step.NOTHING),
+    ]
+
+
 def test_snapshots_together_stay_within_the_space() -> None:
     entries = [
         candidate(
@@ -214,12 +227,15 @@ def test_snapshots_together_stay_within_the_space() -> None:
         for uuid, root, hours in (("vm1", 10, 80), ("vm2", 15, 100), ("vm3", 5, 90))
     ]
     entries.append(candidate(replace(vm(), id="vm4"), actions=(action("stop", 73),)))
+    unnoticed = replace(vm(disks=Disks(image=True, root=15), metadata={}), id="vm0")
+    entries.append(candidate(unnoticed, actions=(action("stop", 110),)))
     decisions = decide(entries, RULES, Choices(space=20), NOW)
-    # Longest idle first; the one from a volume needs no space.
+    # Longest idle first; the one without notice and the one from a volume need no space now.
     assert [(entry.server.id, entry.step) for entry in decisions] == [
+        ("vm0", Step.NOTIFY),
         ("vm2", Step.SHELVE),
         ("vm3", Step.SHELVE),
         ("vm1", Step.NOTHING),
         ("vm4", Step.SHELVE),
     ]
-    assert "20 of the 20 GiB" in decisions[2].findings[0].message
+    assert "20 of the 20 GiB" in decisions[3].findings[0].message

@@ -7,9 +7,10 @@ from datetime import datetime, timedelta
 import pytest
 
 from gpustack.base.errors import SpecError
-from gpustack.operate.reclaim.model import rules_of
+from gpustack.operate.reclaim.model import Candidate, Decision, ReclaimPlan, Step, rules_of
 from gpustack.spec.load import examine
 from gpustack.spec.model import Spec
+from support.fleet_answers import server
 
 HEAD = """
 version: 1
@@ -57,6 +58,27 @@ reclaim: {}
     assert rules.has_gpus("gpu1", ["quadro"])
     assert not rules.has_gpus("gpu1", ["quadro", "m60"])
     assert not rules.has_gpus("gpu2", [selection])
+
+
+def test_vgpus_are_gpus_of_their_resource_class() -> None:
+    """They have no alias: Placement alone has them."""
+    text = HEAD.replace("hosts: {gpu1: [k4200]}", "hosts: {gpu1: [k4200], gpu2: [a16]}").replace(
+        "models:", 'models:\n  a16: {match: {vendor: "10de", product: "25b6"}, vgpu: {type: A16-8Q}}'
+    )
+    examination = examine(f"{text}reclaim: {{}}", "gpustack.yaml")
+    assert examination.spec is not None, examination.problems
+    rules = rules_of(examination.spec, str)
+    assert rules.has_gpus("gpu2", ["VGPU", "fpga"])
+    assert not rules.has_gpus("gpu1", ["VGPU"])
+
+
+def test_a_candidate_and_a_plan() -> None:
+    placed, nowhere = server("vm", "gpu1"), server("vm", "")
+    assert [Candidate(server=entry).label for entry in (placed, nowhere)] == ["gpu1 VM (vm)", "VM (vm)"]
+    decisions = tuple(Decision(server=placed, gpus=1, step=step) for step in Step)
+    plan = ReclaimPlan(decisions=decisions)
+    assert [entry.step for entry in plan.of(Step.SHELVE, Step.NOTIFY)] == [Step.NOTIFY, Step.SHELVE]
+    assert plan.of() == ()
 
 
 def test_an_empty_section_permits_nothing() -> None:
