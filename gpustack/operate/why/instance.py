@@ -185,7 +185,7 @@ def _or_gap(found: InstanceAnswer, read: Callable[[], T]) -> T | None:
     try:
         return read()
     except (CloudError, DatabaseError) as error:
-        found.gaps.append(error.what)
+        found.gaps += {str(error).partition("\n")[0]} - {*found.gaps}
         return None
 
 

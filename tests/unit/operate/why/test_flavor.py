@@ -12,9 +12,9 @@ import yaml
 from gpustack.base.findings import Code
 from gpustack.nova_options.scheduler import Scheduler
 from gpustack.novadb.model import NumaNode
-from gpustack.operate.capacity.model import Cards, Demand, Host, Reason
+from gpustack.operate.capacity.model import Cards, Demand, Host, Outcome, Reason, Step
 from gpustack.operate.capacity.topology import GuestNode, Topology
-from gpustack.operate.why.flavor import causes, columns, steps_of
+from gpustack.operate.why.flavor import STEP_COLUMNS, causes, columns, steps_of
 
 CARDS = (Cards(aliases=frozenset({"k4200"}), count=4),)
 HOST = Host(uuid="a", name="a", cards=CARDS, amounts={"VCPU": 8, "MEMORY_MB": 8192})
@@ -74,8 +74,19 @@ def test_data_have_every_step_and_people_the_first() -> None:
     cells = {column.key: column.value(cause) for column in columns(later=False)}
     assert [step["step"] for step in cells["steps"]["b"]] == [step.name for step in cause.walks["b"].steps]  # type: ignore[index]
     assert "later" not in {column.key for column in columns(later=False) if column.title}
-    outcomes = {step["step"]: step["outcome"] for step in steps_of(cause.walks["b"])}
+    steps = {str(step["step"]): step for step in steps_of(cause.walks["b"])}
+    outcomes = {name: step["outcome"] for name, step in steps.items()}
     assert (outcomes["API"], outcomes["Placement: VCPU"]) == ("passed", "failed")
+    assert (steps["Placement: VCPU"]["available"], steps["Placement: VCPU"]["doubt"]) == (1, None)
+    assert (cells["available"], cells["wanted"], cells["code"]) == ("1", 2, "GPU576")
+    unsure = {Outcome.PASSED: "passed", Outcome.FAILED: "failed", Outcome.UNKNOWN: "unknown"}
+    for outcome, text in unsure.items():
+        shown = [
+            {column.key: column.cell(Step(name="x", outcome=outcome, doubt=d)) for column in STEP_COLUMNS}
+            for d in ("", "why")
+        ]
+        expected = "not evaluated" if outcome is Outcome.UNKNOWN else text
+        assert [(step["outcome"], step["doubt"]) for step in shown] == [(expected, "-"), (text, "why")]
 
 
 def test_projects_of_aggregates_refuse_others() -> None:

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from gpustack.base.errors import UsageError
+from gpustack.base.errors import CloudError, DatabaseError, UsageError
 from gpustack.fleet.answers import Row
 from gpustack.fleet.databases import CellRows
+from gpustack.fleet.model import Gap, Source
 from gpustack.fleet.placement import Device
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options.device_spec import parse_line
@@ -45,6 +46,7 @@ def asked(
     spec: str = SPEC,
     state: dict[str, Any] | None = None,
     name: str = "gpu1",
+    answers: dict[str, Any] | None = None,
     **more: Any,
 ) -> tuple[HostAnswer, StandIn]:
     (directory / "gpustack.yaml").write_text(spec)
@@ -53,6 +55,8 @@ def asked(
     cloud.answers["compute /os-services"] = (200, {"services": [service("gpu1", **(state or {}))]})
     aggregates = [{"id": 1, "name": "racks", "hosts": ["gpu1"], "metadata": {}}]
     cloud.answers["compute /os-aggregates"] = (200, {"aggregates": aggregates})
+    for path, refused in (answers or {}).items():
+        cloud.answers |= {known: refused for known in (path, *cloud.answers) if known.startswith(path)}
     if rows is not None:
         monkeypatch.setattr("gpustack.fleet.databases.cells", lambda _sources: CellRows(rows=rows))
         more["databases"] = lambda: Sources(api=None, cells=())
@@ -64,28 +68,124 @@ def asked(
 @pytest.mark.parametrize(
     ("change", "link", "codes"),
     [
-        ({}, "", set()),
-        ({"hosts": (facts("gpu1", 0x82, 0x83),)}, "host", {"GPU589"}),
-        ({"spec": SPEC.replace("11b4", "11b5")}, "spec", {"GPU590"}),
-        ({"hosts": (facts("gpu1", *BUSES, driver="nouveau"),)}, "bound", {"GPU010"}),
-        ({"device_specs": ONE_LESS}, "device_spec", {"GPU591"}),
-        ({"rows": tuple(map(row, BUSES[1:]))}, "row", {"GPU592"}),
-        ({"devices": tuple(device("gpu1", bus) for bus in BUSES[1:])}, "Placement", {"GPU593"}),
-        ({"devices": tuple(device("gpu1", bus, used=int(bus == 0x81)) for bus in BUSES)}, "Placement", {"GPU593"}),
-        ({"state": {"status": "disabled"}}, "service", {"GPU574"}),
-        ({"state": {"state": "down"}}, "service", {"GPU575"}),
-        ({"devices": tuple(device("gpu1", bus, capacity=int(bus != 0x81)) for bus in BUSES)}, "in service", {"GPU594"}),
-        ({"spec": SPEC + OUT}, "in service", {"GPU594"}),
+        ({}, "", []),
+        ({"hosts": (facts("gpu1", 0x82, 0x83),)}, "host", ["GPU589", "GPU705"]),
+        ({"spec": SPEC.replace("11b4", "11b5")}, "spec", ["GPU590"] * 3),
+        (
+            {"hosts": (facts("gpu1", *BUSES, driver="nouveau"),)},
+            "bound",
+            [code for code in ("GPU010", "GPU307", "GPU706") for _bus in BUSES],
+        ),
+        ({"device_specs": ONE_LESS}, "device_spec", ["GPU591"] * 2),
+        ({"rows": tuple(map(row, BUSES[1:]))}, "row", ["GPU592"]),
+        ({"devices": tuple(device("gpu1", bus) for bus in BUSES[1:])}, "Placement", ["GPU593", "GPU710"]),
+        ({"devices": tuple(device("gpu1", bus, used=int(bus == 0x81)) for bus in BUSES)}, "Placement", ["GPU593"]),
+        ({"state": {"status": "disabled"}}, "service", ["GPU574"]),
+        ({"state": {"state": "down"}}, "service", ["GPU575"]),
+        ({"devices": tuple(device("gpu1", bus, capacity=int(bus != 0x81)) for bus in BUSES)}, "in service", ["GPU594"]),
+        ({"spec": SPEC + OUT}, "in service", ["GPU594", "GPU760"]),
     ],
 )
 def test_the_first_broken_link_of_a_gpu_is_named(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, change: dict[str, Any], link: str, codes: set[str]
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, change: dict[str, Any], link: str, codes: list[str]
 ) -> None:
     found, cloud = asked(monkeypatch, tmp_path, **change)
     assert [gpu.broken for gpu in found.gpus if gpu.address == "0000:81:00.0"] == [link]
-    assert codes <= {entry.code.value for entry in found.findings}
+    assert sorted(entry.code.value for entry in found.findings) == codes
     assert bool(found.gpus[0].findings) == bool(link)
     assert len(cloud.requests) <= 9, cloud.requests  # and one to sign in
+    assert found.gaps == []
+
+
+def link_of(found: HostAnswer, name: str, address: str = "0000:81:00.0") -> bool | None:
+    (gpu,) = [gpu for gpu in found.gpus if gpu.address == address]
+    return gpu.records[name]
+
+
+def test_findings_of_other_hosts_are_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    other = facts("gpu2", 0x82, driver="nouveau")
+    spec = SPEC.replace("gpu1:", '"gpu[1:2]":')
+    devices = (*(device("gpu1", bus) for bus in BUSES), device("gpu2", 0x81))
+    more = {"hosts": (facts("gpu1", *BUSES), other), "spec": spec, "devices": devices, "rows": None}
+    found, _cloud = asked(monkeypatch, tmp_path, **more)
+    assert (found.findings, {gpu.host for gpu in found.gpus}) == ([], {"gpu1"})
+    found, _cloud = asked(monkeypatch, tmp_path, name="gpu2", **more)
+    assert {entry.place.partition(" ")[0] for entry in found.findings} == {"gpu2"}
+
+
+@pytest.mark.parametrize(
+    ("specs", "hosts", "has"),
+    [(MATCHED, 1, True), (ONE_LESS, 1, False), ((), 1, None), (MATCHED, 0, None), ((), 0, None)],
+)
+def test_device_spec_is_compared_with_facts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, specs: Any, hosts: int, has: bool | None
+) -> None:
+    known = (facts("gpu1", *BUSES),) * hosts
+    found, _cloud = asked(monkeypatch, tmp_path, hosts=known, device_specs=specs)
+    assert link_of(found, "device_spec") is has
+
+
+@pytest.mark.parametrize(
+    ("scheduled", "devices", "has"),
+    [
+        (True, BUSES, True),
+        (True, (), False),
+        (None, BUSES, True),
+        (None, (), None),  # Nova may report none
+        (False, BUSES, None),  # Nova does not schedule by them
+        (False, (), None),
+    ],
+)
+def test_placement_lacks_a_gpu_only_if_nova_schedules_by_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, scheduled: bool | None, devices: tuple[int, ...], has: bool | None
+) -> None:
+    present = tuple(device("gpu1", bus) for bus in devices)
+    found, _cloud = asked(monkeypatch, tmp_path, devices=present, scheduler=Scheduler(by_devices=scheduled))
+    assert link_of(found, "Placement") is has
+
+
+def test_a_virtual_function_has_the_links_of_its_card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    part, card = "0000:81:00.4", "0000:81:00.0"
+    rows = (row(0x81, address=part, dev_type="type-VF", parent=card), *map(row, BUSES[1:]))
+    found, _cloud = asked(monkeypatch, tmp_path, rows=rows)
+    records = {name: link_of(found, name, part) for name in ("spec", "ready", "bound", "row", "Placement")}
+    assert records == dict.fromkeys(records, True)
+    assert link_of(found, "row") is True  # the card is passed through by its functions
+    used = tuple(device("gpu1", bus, used=int(bus == 0x81)) for bus in BUSES)
+    found, _cloud = asked(monkeypatch, tmp_path, rows=rows, devices=used)  # other functions of it may be free
+    assert link_of(found, "Placement", part) is True
+
+
+def test_databases_that_can_not_be_read_leave_the_api(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refused(_sources: Sources) -> CellRows:
+        raise DatabaseError("the database refused", where="cell cell1")
+
+    monkeypatch.setattr("gpustack.fleet.databases.cells", refused)
+    found, _cloud = asked(monkeypatch, tmp_path, rows=None, databases=lambda: Sources(api=None, cells=()))
+    assert (found.gaps, link_of(found, "row"), len(found.gpus)) == (["the database refused"], None, 3)
+
+
+def test_gaps_of_nova_end_with_its_databases(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Their own gaps, and those of other sources, stay."""
+    state = {"status": "UNKNOWN"}
+    found, _cloud = asked(monkeypatch, tmp_path, state=state, rows=None)
+    assert ["a cell does not answer" in gap for gap in found.gaps] == [True]
+    found, _cloud = asked(monkeypatch, tmp_path, state=state)
+    assert found.gaps == []
+    lost = CellRows(rows=tuple(map(row, BUSES)), gaps=(Gap(source=Source.DATABASE, reason="cell2 is lost"),))
+    monkeypatch.setattr("gpustack.fleet.databases.cells", lambda _sources: lost)
+    found, _cloud = asked(monkeypatch, tmp_path, rows=None, databases=lambda: Sources(api=None, cells=()))
+    assert found.gaps == ["database: cell2 is lost"]
+
+
+def test_aggregates_that_may_not_be_read_are_a_gap(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    refused = (403, {"forbidden": {"message": "not permitted"}})
+    found, _cloud = asked(monkeypatch, tmp_path, answers={"compute /os-aggregates": refused})
+    assert (list(found.aggregates), ["not permitted" in gap for gap in found.gaps]) == ([], [True])
+    assert "aggregates" not in found.summary
+    with pytest.raises(CloudError, match=r"whether there is a host 'gpu9' is unknown: .*not permitted") as unknown:
+        asked(monkeypatch, tmp_path, name="gpu9", answers={"compute /servers/detail": refused}, rows=None)
+    assert "role admin" in (unknown.value.remedy or "")
 
 
 def test_the_first_line_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -113,8 +213,8 @@ def test_what_is_not_known_to_be_free_is_not_0_free(monkeypatch: pytest.MonkeyPa
 
 def test_an_unknown_host_has_the_nearest_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no host 'gpu11'") as raised:
-        asked(monkeypatch, tmp_path, name="gpu11")
-    assert "gpu1" in (raised.value.remedy or "")
+        asked(monkeypatch, tmp_path, name="gpu11", hosts=(facts("gpu12", 0x81),))
+    assert raised.value.remedy == "use one of: gpu1, gpu12"
 
 
 def test_a_full_name_is_the_same_host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 from gpustack.base.errors import UsageError
+from gpustack.base.findings import Code, Severity
 from gpustack.cloud.boot import BootRecord
 from gpustack.cloud.flavors import Flavor, Sizes
 from gpustack.cloud.servers import ActionStep, Event, Server
@@ -21,8 +24,11 @@ from gpustack.novadb.sources import Sources as Cells
 from gpustack.operate.capacity.model import Outcome
 from gpustack.operate.why.instance import FailedPhase, InstanceAnswer, answer, failure, quoted
 from gpustack.operate.why.read import WhySources
+from gpustack.repair.hypervisor import Usage
 from support import growing_fleets
-from support.fleet_cloud import StandIn
+from support.cellfile import CellFile, nova_conf
+from support.fleet_answers import device
+from support.fleet_cloud import StandIn, instance, with_devices
 
 VM = "5f0c1b8e-6f5e-4b5f-9a55-1e1d6a1c2b3d"
 NO_HOST = "No valid host was found. There are not enough hosts available."
@@ -52,6 +58,24 @@ def test_the_phase_is_that_of_novas_records(
     assert found.reason == fault or found.reason == NO_HOST
 
 
+def test_reasons_times_and_hosts_of_a_failure() -> None:
+    known = BootRecord(server=Server(id=VM), flavor=Flavor(id="g", name="g", sizes=Sizes(vcpus=1, ram=1, disk=1)))
+    noon, later = datetime(2026, 11, 24, 12), datetime(2026, 11, 24, 13)  # noqa: DTZ001 - naive UTC
+    steps = [
+        ActionStep(name="compute_reserve", host=""),
+        ActionStep(name="compute__do_build", host="gpu1", error="no vfio"),
+        ActionStep(name="compute__do_build", host="gpu2"),
+        ActionStep(name="conductor_schedule", host="controller", error="later"),
+    ]
+    event = Event(what="create", failed=True, request="req-1", at=noon)
+    found = failure(known, event, steps)
+    assert (found.tried, dict(found.errors), found.reason) == (("gpu1", "gpu2"), {"gpu1": "no vfio"}, "no vfio")
+    assert (found.at, failure(replace(known, failed=later), event, ()).at) == (noon, later)
+    silent = failure(known, None, ())
+    assert (silent.at, silent.request, silent.reason) == (None, "", "Nova reports no reason")
+    assert (silent.phase, silent.tried) == (FailedPhase.SCHEDULER, ())
+
+
 def test_only_lines_about_the_instance_are_quoted() -> None:
     log = [
         "INFO [None req-1 u p] Filtering removed all hosts for 'other'. Filter results: ['X: (start: 1, end: 0)']",
@@ -59,7 +83,8 @@ def test_only_lines_about_the_instance_are_quoted() -> None:
         "INFO [None req-2 u p] Got no allocation candidates from the Placement API.",
         "INFO [None req-1 u p] Got no allocation candidates from the Placement API.",
     ]
-    assert quoted(log, VM, "req-1") == (log[3], log[1])
+    claims = [f" [instance: {uuid}] Failed to claim: x\n" for uuid in ("other", VM)]
+    assert quoted([*log, *claims], VM, "req-1") == (claims[1].strip(), log[3], log[1])
     assert quoted(log, VM, "") == (log[1],)
 
 
@@ -114,6 +139,7 @@ def failed_in_a_large_cloud(
     event: dict[str, Any] | None = None,
     log: tuple[str, ...] = (),
     sources: dict[str, Any] | None = None,
+    zones: dict[str, list[str]] | None = None,
     **more: Any,
 ) -> tuple[InstanceAnswer, StandIn]:
     """The answer about a failed instance with one GPU, in a cloud of 20 hosts whose K4200s are in use."""
@@ -121,8 +147,14 @@ def failed_in_a_large_cloud(
     places = growing_fleets.written(directory, sizes)
     cloud = growing_fleets.cloud(sizes)
     cloud.newest = newest
+    aggregates = [
+        {"id": 9, "uuid": zone, "name": zone, "hosts": hosts, "metadata": {"availability_zone": zone}}
+        for zone, hosts in (zones or {}).items()
+    ]
+    cloud.answers["compute /os-aggregates"] = (200, {"aggregates": aggregates})
     entry = server(VM, "vm", status="ERROR", **{"fault": FAULT, **more})
-    entry["flavor"]["extra_specs"] = {"pci_passthrough:alias": "k4200:1"}
+    if "flavor" not in more:
+        entry["flavor"]["extra_specs"] = {"pci_passthrough:alias": "k4200:1"}
     cloud.answers[f"compute /servers/{VM}"] = (200, {"server": entry})
     known_action = {"action": action, "request_id": "req-1", "start_time": "2026-11-24T14:01:59", "message": "Error"}
     cloud.answers[f"compute /servers/{VM}/os-instance-actions"] = (200, {"instanceActions": [known_action]})
@@ -144,6 +176,116 @@ def test_a_failed_instance_takes_few_requests_in_a_large_cloud(tmp_path: Path) -
     assert "these scheduler hints are not evaluated: query" in found.gaps
     assert "compute /os-server-groups/team" in cloud.requests
     assert len(cloud.requests) <= 15, cloud.requests
+
+
+def test_data_have_the_failure_and_the_causes_of_today(tmp_path: Path) -> None:
+    lines = (f"Filtering removed all hosts for '{VM}'. Filter results: []",)
+    found, _cloud = failed_in_a_large_cloud(tmp_path, log=lines, event={**BUILD, "host": "gpu9"}, fault=LOST)
+    shown = found.to_dict()
+    assert (shown["instance"], shown["name"], shown["status"], shown["flavor"]) == (VM, "vm", "ERROR", "g1")
+    assert (shown["phase"], shown["request"], shown["tried"], shown["host"]) == ("build", "req-1", ["gpu9"], None)
+    assert (shown["reason"], shown["log"], shown["fits_on"]) == (LOST["message"], list(lines), [])
+    (cause,) = shown["causes"]  # type: ignore[misc]
+    assert len(cause["hosts"]) == 20
+    assert list(cause)[-1] == "steps"
+    assert shown["findings"] == [entry.to_dict() for entry in found.findings]
+    assert found.summary.endswith("; fits on 0 hosts now")
+
+
+ACTIONS = (
+    {"action": "start", "request_id": "req-2", "start_time": "2026-11-24T15:00:00", "message": None},
+    {"action": "resize", "request_id": "req-1", "start_time": "2026-11-24T14:00:00", "message": "Error"},
+)
+
+
+@pytest.mark.parametrize(
+    ("actions", "status", "phase", "request_id"),
+    [
+        (ACTIONS, "ACTIVE", None, ""),
+        (ACTIONS[1:], "ACTIVE", FailedPhase.MOVE, "req-1"),
+        (ACTIONS, "ERROR", FailedPhase.SCHEDULER, "req-2"),  # the newest request made it so
+        ((), "ERROR", FailedPhase.SCHEDULER, ""),
+        ((), "ACTIVE", None, ""),
+    ],
+)
+def test_only_the_newest_request_counts(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    actions: tuple[dict[str, Any], ...],
+    status: str,
+    phase: FailedPhase | None,
+    request_id: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("no.yaml").write_text(SPEC, encoding="utf-8")
+    cloud = running(status=status)
+    cloud.answers[f"compute /servers/{VM}/os-instance-actions"] = (200, {"instanceActions": list(actions)})
+    found = followed(cloud, None, None)
+    assert (found.failure and found.failure.phase, found.failure.request if found.failure else "") == (
+        phase,
+        request_id,
+    )
+    assert bool(found.gpus) == (status == "ACTIVE")
+
+
+def test_a_resize_is_not_compared(tmp_path: Path) -> None:
+    """Nova shows its new flavor nowhere. A quota and an instance without GPUs have no causes on hosts either."""
+    for more, gap in (
+        ({"action": "resize"}, "use gpustack why flavor"),
+        ({"fault": {"message": "Quota exceeded"}}, ""),
+        ({"flavor": {"original_name": "cpu", "vcpus": 1, "ram": 1, "disk": 1}}, "requests no GPU"),
+    ):
+        directory = tmp_path / (gap or "quota").replace(" ", "")
+        directory.mkdir()
+        found, cloud = failed_in_a_large_cloud(directory, **more)
+        assert (found.now, "; fits on" in found.summary) == (None, False)
+        assert any(gap in entry for entry in found.gaps) == bool(gap)
+        assert not [line for line in cloud.requests if "placement" in line]
+
+
+@pytest.mark.parametrize(("zone", "refused"), [("", 0), ("az1", 19), ("nova", 1)])
+def test_a_zone_leaves_out_other_hosts(tmp_path: Path, zone: str, refused: int) -> None:
+    """``nova`` is the zone of hosts without one, whatever its name is."""
+    found, _cloud = failed_in_a_large_cloud(
+        tmp_path, zones={"az1": ["gpu00003"]}, pinned_availability_zone=zone or None
+    )
+    assert found.now is not None
+    of_zone = [cause for cause in found.now.causes if cause.finding.code == Code.WHY_AGGREGATE]
+    assert sum(len(cause.hosts) for cause in of_zone) == refused
+
+
+@pytest.mark.parametrize(
+    ("results", "logged"),
+    [
+        ("['ComputeFilter: (start: 9, end: 9)', 'NUMATopologyFilter: (start: 9, end: 0)']", "NUMATopologyFilter"),
+        ("['ComputeFilter: (start: 9, end: 9)', 'Placement: (start: 9, end: 0)']", ""),
+        ("[]", ""),  # Placement had none
+    ],
+)
+def test_a_log_of_another_cause_is_named(tmp_path: Path, results: str, logged: str) -> None:
+    """The last lines count, except those of claims."""
+    lines = (
+        f"Filtering removed all hosts for '{VM}'. Filter results: ['RamFilter: (start: 9, end: 0)']",
+        f"Filtering removed all hosts for '{VM}'. Filter results: {results}",
+        f"[instance: {VM}] Failed to claim: Claim pci failed",
+    )
+    found, _cloud = failed_in_a_large_cloud(tmp_path, log=lines)
+    differing = [entry.message for entry in found.findings if entry.code == Code.WHY_LOG_DIFFERS]
+    assert [logged in message and "Placement: CUSTOM" in message for message in differing] == ([True] if logged else [])
+
+
+def test_each_tried_host_has_a_finding(tmp_path: Path) -> None:
+    event = {**BUILD, "host": "gpu9", "details": "vfio: no reset", "result": "Error"}
+    found, _cloud = failed_in_a_large_cloud(tmp_path, event=event, fault=LOST)
+    (build,) = [entry for entry in found.findings if entry.code == Code.WHY_BUILD_FAILED]
+    assert "no reset" in build.message
+    assert "req-1" in f"{build.message}{build.remedy}"
+    lost = {**LOST, "message": "Exceeded maximum number of retries. Insufficient compute resources: Claim pci failed."}
+    found, _cloud = failed_in_a_large_cloud(tmp_path, event=event, fault=lost)
+    assert [entry.code.value for entry in found.findings if entry.code in ("GPU581", "GPU597")] == ["GPU581"]
+    found, _cloud = failed_in_a_large_cloud(tmp_path, event={"event": "conductor", "result": "Error"}, fault=LOST)
+    (build,) = [entry for entry in found.findings if entry.code == Code.WHY_BUILD_FAILED]
+    assert "unknown hosts" in build.message
 
 
 def refusing(found: InstanceAnswer, step: str) -> set[str]:
@@ -238,3 +380,171 @@ def test_a_move_leaves_out_its_source_and_keeps_the_instance(
     assert {f"gpu{number:05d}" for number in range(20)} - judged == source
     (fits,) = [entry for entry in found.findings if entry.code == "GPU583"]
     assert text in (fits.remedy or "")
+
+
+KERNEL = "[ 0.0] Linux version 6.12.1 (d)\n[ 0.4] pci 0000:00:04.0: [1af4:1000] type 00 class 0x020000\n"
+IN_GUEST = KERNEL + "[ 0.4] pci 0000:00:05.0: [10de:11b4] type 00 class 0x030000\n"
+GPU, ANOTHER = "0000:81:00.0", "0000:82:00.0"
+IDS = {GPU: "p-81", ANOTHER: "p-82"}
+SPEC = 'version: 1\nmodels: {k4200: {match: {vendor: "10de", product: "11b4"}}}\nhosts: {gpu1: [k4200]}\n'
+REFUSED = (403, {"forbidden": {"message": "not permitted"}})
+
+
+@pytest.fixture
+def cell(tmp_path: Path) -> CellFile:
+    """A cell in which the instance has a GPU of gpu1, and another GPU is free."""
+    made = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
+    node = made.host("gpu1", seen=1)
+    made.instance(VM, "gpu1")
+    made.device(node, GPU, "allocated", instance_uuid=VM, request_id="r1")
+    made.device(node, ANOTHER)
+    return made
+
+
+def running(
+    held: tuple[str, ...] = (GPU,), *, console: str = IN_GUEST, power: int = 1, host: str | None = "gpu1", **more: Any
+) -> StandIn:
+    """A cloud in which the instance runs on gpu1, with these devices in Placement."""
+    cloud = with_devices([device("gpu1", 0x81, used=1), device("gpu1", 0x82)])
+    entry = {**instance(VM, host), "OS-EXT-STS:power_state": power, **more}
+    cloud.answers[f"compute /servers/{VM}"] = (200, {"server": entry})
+    cloud.answers[f"compute /servers/{VM}/os-instance-actions"] = (200, {"instanceActions": []})
+    cloud.answers[f"compute POST /servers/{VM}/action"] = (200, {"output": console})
+    listed = [{"uuid": IDS[gpu], "name": f"gpu1_{gpu}", "root_provider_uuid": "p"} for gpu in IDS]
+    listed.append({"uuid": "p", "name": "gpu1", "root_provider_uuid": "p"})
+    cloud.answers["placement /resource_providers?in_tree=p"] = (200, {"resource_providers": listed})
+    allocated = {IDS[gpu]: {"resources": {"CUSTOM_GPU": 1}} for gpu in held}
+    allocated |= {"p": {"resources": {"VCPU": 1}}}
+    cloud.answers[f"placement /allocations/{VM}"] = (200, {"allocations": allocated})
+    return cloud
+
+
+def followed(cloud: StandIn, cell: CellFile | None, usage: Usage | None) -> InstanceAnswer:
+    cells = None
+    if cell is not None:
+        directory = Path(cell.url.removeprefix("sqlite:///")).parent
+        conf = directory / "nova.conf"
+        cells = Cells.from_nova_conf([conf if conf.exists() else nova_conf(directory, {"cell1": cell.url})])
+    ask = None if usage is None else lambda _host: usage
+    sources = WhySources(spec=Path("no.yaml"), databases=None if cells is None else lambda: cells, ask=ask)
+    return answer(cloud.connection, VM, sources)
+
+
+def using(*addresses: str, gap: str = "", owner: str = VM) -> Usage:
+    functions = dict.fromkeys((GPU, ANOTHER), "10de:11b4")
+    return Usage(users={address: frozenset({owner}) for address in addresses}, functions=functions, gap=gap)
+
+
+def records(found: InstanceAnswer) -> list[tuple[str, str, tuple[bool | None, ...]]]:
+    """The alias, the address and what row, Placement and domain have, of each GPU."""
+    return [(gpu.alias, gpu.address, tuple(gpu.records.values())) for gpu in found.gpus]
+
+
+@pytest.mark.parametrize(
+    ("cloud", "usage", "gpus"),
+    [
+        (running(), using(GPU), [("k4200", GPU, (True, True, True))]),
+        (running(), None, [("k4200", GPU, (True, True, None))]),
+        (running(), using(GPU, owner="other"), [("k4200", GPU, (True, True, False))]),
+        (running(), using(GPU, ANOTHER), [("k4200", GPU, (True, True, True)), ("", ANOTHER, (False, False, True))]),
+        (running(), using(GPU, gap="libvirt is silent"), [("k4200", GPU, (True, True, True))]),
+        (running(), using(gap="libvirt is silent"), [("k4200", GPU, (True, True, None))]),
+        # Paused, it has a domain; shut down, it has none.
+        (running(power=3), using(), [("k4200", GPU, (True, True, False))]),
+        (running(power=4), using(), [("k4200", GPU, (True, True, None))]),
+        (running(()), using(GPU), [("k4200", GPU, (True, False, True))]),
+        (running((ANOTHER,)), None, [("k4200", GPU, (True, False, None)), ("", ANOTHER, (False, True, None))]),
+    ],
+)
+def test_each_record_of_a_running_instance_is_compared(
+    cell: CellFile, cloud: StandIn, usage: Usage | None, gpus: list[tuple[str, str, tuple[bool | None, ...]]]
+) -> None:
+    found = followed(cloud, cell, usage)
+    assert records(found) == gpus
+    broken = sum(False in has for _alias, _address, has in gpus)
+    assert found.summary == f"VM: ACTIVE, 1 GPUs, {broken} with a broken link".replace("VM", f"{VM.upper()} ({VM})")
+    of_links = [entry for entry in found.findings if entry.code in ("GPU584", "GPU585", "GPU586")]
+    assert len(of_links) == broken
+    assert found.gaps == ([f"gpu1: {usage.gap}"] if usage and usage.gap else [])
+
+
+def test_a_record_that_can_not_be_read_is_a_gap(cell: CellFile) -> None:
+    cloud = running()
+    cloud.answers[f"placement /allocations/{VM}"] = (503, {"error": {"message": "silent"}})
+    found = followed(cloud, cell, None)
+    assert records(found) == [("k4200", GPU, (True, None, None))]
+    assert ["silent" in gap for gap in found.gaps] == [True]
+    cell.engine.dispose()
+    Path(cell.url.removeprefix("sqlite:///")).write_text("no database")
+    found = followed(running(), cell, None)
+    assert records(found) == [("", GPU, (None, True, None))]
+    (gap,) = found.gaps  # rows and clean-up's plan lack it for the same reason
+    assert gap.startswith("cell cell1 (sqlite:")
+    assert gap.endswith("): the database refused or was lost: file is not a database")
+
+
+def test_without_pci_in_placement_its_record_is_unknown(cell: CellFile) -> None:
+    cloud = running()
+    root = [{"uuid": "p", "name": "gpu1", "root_provider_uuid": "p"}]
+    cloud.answers["placement /resource_providers?in_tree=p"] = (200, {"resource_providers": root})
+    assert records(followed(cloud, cell, None)) == [("k4200", GPU, (True, None, None))]
+    cloud.answers[f"placement /allocations/{VM}"] = (200, {"allocations": {}})
+    assert records(followed(cloud, cell, None)) == [("k4200", GPU, (True, False, None))]
+    assert records(followed(running(), None, None)) == [("", GPU, (None, True, None))]
+
+
+@pytest.mark.parametrize(
+    ("console", "codes", "gap"),
+    [
+        (IN_GUEST, {}, ""),
+        (KERNEL, {"GPU845": "error"}, ""),
+        ("GRUB loading", {}, "the console log has no messages of a Linux kernel: the guest is unknown"),
+        ("", {}, "the console log has no messages of a Linux kernel: the guest is unknown"),
+    ],
+)
+def test_the_console_shows_the_gpus_of_the_guest(console: str, codes: dict[str, str], gap: str) -> None:
+    found = followed(running(console=console), None, None)
+    important = {
+        entry.code.value: entry.severity.value for entry in found.findings if entry.severity is not Severity.INFO
+    }
+    assert (important, found.gaps) == (codes, [gap] if gap else [])
+    assert [entry.severity for entry in found.findings if entry.code == Code.GUEST_UNKNOWN] == (
+        [Severity.INFO] if console is IN_GUEST else []  # a console never shows everything
+    )
+
+
+def test_a_console_that_may_not_be_read_is_a_gap() -> None:
+    cloud = running()
+    cloud.answers[f"compute POST /servers/{VM}/action"] = REFUSED
+    assert ["not permitted" in gap for gap in followed(cloud, None, None).gaps] == [True, False]
+    without = running(flavor={"original_name": "cpu", "extra_specs": {}})
+    assert followed(without, None, None).findings == []
+    assert not [line for line in without.requests if "POST" in line]
+
+
+def test_disagreements_that_clean_up_finds_are_named(cell: CellFile) -> None:
+    with cell.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE instances SET host = NULL, node = NULL")
+    found = followed(running(), cell, using(GPU))
+    disagreements = [entry for entry in found.findings if entry.code == Code.WHY_DISAGREEMENT]
+    assert {entry.message.partition(",")[0] for entry in disagreements} == {
+        "class R of clean-up",
+        "class T of clean-up",
+    }
+    assert {entry.remedy for entry in disagreements} == {
+        f"run `gpustack cleanup plan --host gpu1 --class {letter}`" for letter in "RT"
+    }
+    for silent in (None, using(gap="libvirt is silent")):
+        known = followed(running(), cell, silent)
+        assert not [
+            entry for entry in known.findings if entry.code == Code.WHY_DISAGREEMENT and "class T" in entry.message
+        ]
+
+
+def test_a_failed_instance_is_not_followed(cell: CellFile, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("no.yaml").write_text(SPEC, encoding="utf-8")
+    found = followed(running(status="ERROR"), cell, using())
+    assert (found.gpus, found.failure is not None) == ((), True)
+    nowhere = running(host=None)
+    assert followed(nowhere, cell, using()).gpus == ()

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from gpustack.base.errors import UsageError
 from gpustack.cloud.flavors import Flavor, Sizes
+from gpustack.cloud.limits import Limit, Present
+from gpustack.nova_options.scheduler import Scheduler
+from gpustack.operate.capacity import read as placement
 from gpustack.operate.capacity.assess import State
+from gpustack.operate.capacity.model import Cards, Host
 from gpustack.operate.why import read
-from gpustack.operate.why.read import FlavorQuestion, WhySources, answer
+from gpustack.operate.why.read import FlavorAnswer, FlavorQuestion, WhySources, answer, unknown
 from support.fleet_cloud import StandIn
 
 SPEC = 'version: 1\nmodels: {k4200: {match: {vendor: "10de", product: "11b4"}}}\nhosts: {gpu1: [k4200]}\n'
@@ -23,9 +29,19 @@ FLAVOR = Flavor(
 )
 
 
+KNOWN = State(
+    hosts=(),
+    flavors={
+        "g1": FLAVOR,
+        "private": replace(FLAVOR, id="id-2", name="private", public=False),
+        "cpu": replace(FLAVOR, id="id-3", name="cpu", extra_specs={}),
+    },
+)
+
+
 @pytest.fixture
 def spec(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    monkeypatch.setattr(read, "state", lambda *_arguments, **_options: State(hosts=(), flavors={"g1": FLAVOR}))
+    monkeypatch.setattr(read, "state", lambda *_arguments, **_options: KNOWN)
     path = tmp_path / "gpustack.yaml"
     path.write_text(SPEC, encoding="utf-8")
     return path
@@ -46,3 +62,145 @@ def test_images_of_one_name_need_an_id(spec: Path) -> None:
     with pytest.raises(UsageError, match="2 images are named 'ubuntu'"):
         answer(cloud.connection, FlavorQuestion(name="g1", image="ubuntu"), WhySources(spec=spec))
     assert answer(cloud.connection, FlavorQuestion(name="g1", image="i2"), WhySources(spec=spec)).capacity.most == 0
+
+
+def host(name: str, count: int) -> Host:
+    amounts = {"VCPU": 32, "MEMORY_MB": 1 << 17, "DISK_GB": 1000}
+    return Host(uuid=name, name=name, cards=(Cards(aliases=frozenset({"k4200"}), count=count),), amounts=amounts)
+
+
+PROJECT = "a" * 32
+LIMITS = {"maxTotalInstances": 10, "totalInstancesUsed": 2, "maxTotalRAMSize": -1, "totalRAMUsed": 1 << 20}
+
+
+def asked(
+    monkeypatch: pytest.MonkeyPatch,
+    spec: Path,
+    question: FlavorQuestion,
+    *,
+    hosts: tuple[Host, ...] = (host("gpu1", 3), host("GPU2", 0)),
+    limits: dict[str, int] | None = None,
+    scheduler: Scheduler = Scheduler(),  # noqa: B008
+) -> FlavorAnswer:
+    """The answer in a cloud with two hosts, and a project with access to no private flavor."""
+    known = replace(KNOWN, hosts=hosts, scheduler=scheduler)
+    monkeypatch.setattr(read, "state", lambda *_arguments, **_options: known)
+    monkeypatch.setattr(placement, "accepted", lambda _cloud, _demand, nodes, _progress: frozenset(nodes))
+    cloud = StandIn()
+    if limits is not None:
+        of_project = {"limits": {"absolute": {**LIMITS, "maxTotalCores": 20, "totalCoresUsed": 12, **limits}}}
+        cloud.answers[f"compute /limits?tenant_id={PROJECT}"] = (200, of_project)
+    access = {"flavor_access": [{"flavor_id": "id-2", "tenant_id": "b" * 32}]}
+    cloud.answers["compute /flavors/id-2/os-flavor-access"] = (200, access)
+    return answer(cloud.connection, question, WhySources(spec=spec, scheduler=scheduler))
+
+
+@pytest.mark.parametrize(
+    ("count", "scheduler", "number"),
+    [
+        (8, Scheduler(by_devices=True), "40320"),
+        (7, Scheduler(by_devices=True), ""),
+        (8, Scheduler(by_devices=False), ""),  # Placement is not asked for GPUs
+        (8, Scheduler(by_devices=True, candidates=1000), ""),
+    ],
+)
+def test_many_candidates_of_one_host_are_slow(
+    monkeypatch: pytest.MonkeyPatch, spec: Path, count: int, scheduler: Scheduler, number: str
+) -> None:
+    many = replace(FLAVOR, extra_specs={"pci_passthrough:alias": f"k4200:{count}"})
+    monkeypatch.setitem(KNOWN.flavors, "g1", many)  # type: ignore[arg-type]
+    found = asked(monkeypatch, spec, FlavorQuestion(name="g1"), hosts=(host("gpu1", count),), scheduler=scheduler)
+    assert [entry.code.value for entry in found.many] == (["GPU595"] if number else [])
+    assert all(number in entry.message for entry in found.findings)
+
+
+def test_hosts_are_counted_or_one_is_explained(monkeypatch: pytest.MonkeyPatch, spec: Path) -> None:
+    found = asked(monkeypatch, spec, FlavorQuestion(name="g1"))
+    assert (found.least, found.steps, found.allowed, found.gaps) == (3, None, None, [])
+    assert [(cause.hosts, cause.step.name) for cause in found.causes] == [(["GPU2"], "PciPassthroughFilter")]
+    assert [entry.code.value for entry in found.findings] == ["GPU579"]
+    for name, least in (("gpu1", 3), ("gpu2", 0)):
+        one = asked(monkeypatch, spec, FlavorQuestion(name="g1", host=name))
+        assert (one.least, len(one.causes)) == (least, int(not least))
+        assert one.steps
+        assert {step.name for step in one.steps} >= {"API", "PciPassthroughFilter"}
+    with pytest.raises(UsageError, match="there is no host with GPUs of the spec 'gpu3'") as wrong:
+        asked(monkeypatch, spec, FlavorQuestion(name="g1", host="gpu3"))
+    assert wrong.value.remedy == "use one of: gpu1"
+
+
+@pytest.mark.parametrize(
+    ("name", "names", "remedy"),
+    [
+        ("g2", ["g1", "other"], "use one of: g1"),
+        ("xyz", ["b", "a"], "use one of: a, b"),
+        ("xyz", [], "use one of: none is known"),
+        ("xyz", [f"h{number}" for number in range(9)], "use one of: h0, h1, h2, h3, h4, h5, h6, h7 and 1 more"),
+    ],
+)
+def test_an_unknown_name_leads_to_the_nearest(name: str, names: list[str], remedy: str) -> None:
+    error = unknown("flavor", name, names)
+    assert (error.what, error.remedy) == (f"there is no flavor {name!r}", remedy)
+
+
+def test_flavors_and_images_that_can_not_be_used(monkeypatch: pytest.MonkeyPatch, spec: Path) -> None:
+    for question, text in (
+        (FlavorQuestion(name="g3"), "there is no flavor 'g3'"),
+        (FlavorQuestion(name="cpu"), "the flavor cpu requests no GPU"),
+    ):
+        with pytest.raises(UsageError, match=text):
+            asked(monkeypatch, spec, question)
+    cloud = StandIn(answers={"image /images": (200, {"images": []})})
+    with pytest.raises(UsageError, match="there is no image 'ubuntu'"):
+        answer(cloud.connection, FlavorQuestion(name="g1", image="ubuntu"), WhySources(spec=spec))
+
+
+@pytest.mark.parametrize(
+    ("limits", "allowed", "refused"),
+    [
+        ({}, 8, ""),  # 8 instances, 8 cores
+        ({"totalInstancesUsed": 7}, 3, ""),
+        ({"totalCoresUsed": 20}, 0, "cores needs 1, 0 left"),
+        ({"totalCoresUsed": 25}, 0, "cores needs 1, 0 left"),
+        ({"maxTotalRAMSize": 1 << 20, "totalCoresUsed": 19}, 0, "ram needs 512, 0 left"),
+        ({"maxTotalRAMSize": (1 << 20) + 512}, 1, ""),
+        ({"maxTotalRAMSize": (1 << 20) + 511}, 0, "ram needs 512, 511 left"),
+        ({"maxTotalCores": -1, "maxTotalInstances": -1}, None, ""),
+    ],
+)
+def test_the_quota_of_a_project_limits_instances(
+    monkeypatch: pytest.MonkeyPatch, spec: Path, limits: dict[str, int], allowed: int | None, refused: str
+) -> None:
+    found = asked(monkeypatch, spec, FlavorQuestion(name="g1", project=PROJECT), limits=limits)
+    assert (found.allowed, found.capacity.demand.quota) == (allowed, refused)
+    assert found.least == (3 if allowed is None else min(3, allowed) if not refused else 0)
+    assert found.capacity.demand.project == PROJECT
+    assert {cause.step.name for cause in found.causes} == ({"API: quota"} if refused else {"PciPassthroughFilter"})
+
+
+@pytest.mark.parametrize(("unified", "allowed"), [(True, 2), (False, 8), (None, 8)])
+def test_limits_of_keystone_count_if_nova_enforces_them(
+    monkeypatch: pytest.MonkeyPatch, spec: Path, unified: bool | None, allowed: int
+) -> None:
+    """One for all projects, which another project and this one replace. Keystone is a stand-in."""
+    default = Limit(id="1", resource_class="DISK_GB", limit=3)
+    limits = (replace(default, id="2", limit=1, project="b" * 32), replace(default, id="3", limit=7, project=PROJECT))
+    of_ram = replace(default, id="4", resource_class="MEMORY_MB", limit=2048)
+    keystone = SimpleNamespace(
+        present=lambda: Present(defaults=(default, of_ram), limits=limits),
+        used=lambda project: {"DISK_GB": 5} if project == PROJECT else {},
+    )
+    monkeypatch.setattr(read, "LimitsCloud", lambda _cloud: keystone)
+    question = FlavorQuestion(name="g1", project=PROJECT)
+    assert asked(monkeypatch, spec, question, limits={}, scheduler=Scheduler(unified=unified)).allowed == allowed
+
+
+def test_a_private_flavor_needs_access(monkeypatch: pytest.MonkeyPatch, spec: Path) -> None:
+    found = asked(monkeypatch, spec, FlavorQuestion(name="private", project=PROJECT), limits={})
+    assert {cause.step.name for cause in found.causes} == {"API"}
+    assert "has no access to the private flavor" in found.capacity.demand.refused
+    for name in ("g1", "private"):
+        open_to_all = asked(monkeypatch, spec, FlavorQuestion(name=name))
+        assert open_to_all.capacity.demand.refused == ""
+    silent = asked(monkeypatch, spec, FlavorQuestion(name="g1", project=PROJECT))
+    assert (silent.allowed, len(silent.gaps), silent.capacity.demand.project) == (None, 1, PROJECT)
