@@ -26,3 +26,8 @@ def test_an_error_ends_the_checks_of_its_part() -> None:
     first, last = made("Cloud", checks)
     assert first.state is State.OK
     assert last == Check(name="Cloud", state=State.ERROR, seen="http://nova: refused", remedy="ask", exit_code=21)
+
+
+def test_programs_have_every_part_of_a_result() -> None:
+    check = failed("Cloud", CloudError("refused"))
+    assert check.to_dict() == {"name": "Cloud", "state": "error", "seen": "refused", "remedy": ""}

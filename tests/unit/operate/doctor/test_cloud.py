@@ -1,4 +1,4 @@
-"""The cloud: not configured, or not reached. A real one is asked in tests/nova/embedded/test_cloud.py."""
+"""The cloud: not configured, not reached, or a stand-in. A real one is asked in tests/nova/embedded/test_cloud.py."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from gpustack.base.errors import CloudError
+from gpustack.cloud.session import Access
 from gpustack.operate.doctor import cloud
 from gpustack.operate.doctor.check import Check, State
 from gpustack.spec.model import Spec
+from support.fleet_answers import device
+from support.fleet_cloud import StandIn, servers, with_devices
 
 pytestmark = pytest.mark.filterwarnings("ignore:Support for InfluxDB")
 CLOUDS = """
@@ -17,6 +21,9 @@ clouds:
   lab: {auth: {auth_url: "http://127.0.0.1:9/v3", username: me, password: geheim, project_name: p}}
 """
 ANOTHER = '  prod: {auth: {auth_url: "http://127.0.0.1:9/v3"}}\n'
+MODELS = {"a": {"match": {"vendor": "10de", "product": "11b4"}}}
+ENTRY = {"host": "gpu1", "address": "0000:81:00.0", "reason": "no reset"}
+SPEC = Spec.model_validate({"version": 1, "models": MODELS, "hosts": {"gpu1": ["a"]}, "out_of_service": [ENTRY]})
 
 
 @pytest.fixture(autouse=True)
@@ -39,10 +46,7 @@ def test_several_clouds_are_listed(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     monkeypatch.setenv("OS_CLIENT_CONFIG_FILE", str(tmp_path / "clouds.yaml"))
     (check,) = checks()
     assert (check.state, check.seen) == (State.NOT_CONFIGURED, "clouds.yaml has lab, prod")
-    models = {"a": {"match": {"vendor": "10de", "product": "11b4"}}}
-    entry = {"host": "gpu1", "address": "0000:81:00.0", "reason": "no reset"}
-    spec = Spec.model_validate({"version": 1, "models": models, "hosts": {"gpu1": ["a"]}, "out_of_service": [entry]})
-    (_, unchecked) = cloud.checks(None, spec)
+    (_, unchecked) = cloud.checks(None, SPEC)
     assert (unchecked.state, unchecked.name) == (State.NOT_CONFIGURED, "Out of service")
     assert unchecked.seen.startswith("1 in the spec")
 
@@ -54,3 +58,120 @@ def test_the_only_cloud_is_signed_in_to(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert (check.state, check.exit_code) == (State.ERROR, 21)
     assert "geheim" not in f"{check.seen}{check.remedy}"
     assert checks("missing")[0].exit_code == 21
+
+
+class Services:
+    """The two reads of :class:`ServiceCloud`; novaclient has no stand-in of its own."""
+
+    refusal = ""
+
+    def __init__(self, connection: object) -> None:
+        self.connection = connection
+
+    def services(self) -> tuple[str, ...]:
+        return ("gpu1", "gpu2")
+
+    def unconfirmed(self) -> None:
+        if self.refusal:
+            raise CloudError(self.refusal)
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    """A cloud with one free GPU, to which an administrator signs in."""
+    made = with_devices([device("gpu1", 0x81)])
+    made.answers["compute /servers/detail?all_tenants=1"] = servers()
+    monkeypatch.setattr(cloud.cloudapi, "shared", lambda _name: made)
+    monkeypatch.setattr(cloud, "ServiceCloud", Services)
+    signed_in(monkeypatch, Access(user="ops", project="p", roles=frozenset({"reader", "admin"})))
+    return made
+
+
+def signed_in(monkeypatch: pytest.MonkeyPatch, access: Access | None) -> None:
+    monkeypatch.setattr(cloud.cloudapi, "sign_in", lambda _connection: access)
+
+
+def test_everything_that_commands_read_is_read(stand_in: StandIn) -> None:
+    assert [(check.name, check.state.value, check.seen) for check in checks("lab")] == [
+        ("Cloud", "ok", "signed in as ops of project p; roles: admin, reader"),
+        ("Nova flavors", "ok", "0 readable"),
+        ("Nova services", "ok", "2 nova-compute; instances of all projects readable"),
+        ("Placement", "ok", "1 resource providers readable"),
+    ]
+
+
+def test_a_right_that_is_missing_keeps_no_other_from_being_checked(
+    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Services, "refusal", "not permitted")
+    refused = (403, {"forbidden": {"message": "policy"}})
+    stand_in.answers["compute /flavors/detail"] = refused
+    stand_in.answers["placement /resource_providers"] = refused
+    results = checks("lab")
+    assert [(check.name, check.state.value, check.exit_code) for check in results] == [
+        ("Cloud", "ok", 0),
+        *((name, "error", 21) for name in ("Nova flavors", "Nova services", "Placement")),
+    ]
+    assert results[2].seen == "not permitted"
+
+
+@pytest.mark.parametrize(
+    ("access", "state", "seen"),
+    [
+        (None, State.OK, "a token that is configured; its roles are unknown"),
+        (
+            Access(user="me", project="", roles=frozenset({"admin"})),
+            State.OK,
+            "signed in as me of project none; roles: admin",
+        ),
+        (
+            Access(user="me", project="p", roles=frozenset({"member"})),
+            State.WARNING,
+            "signed in as me of project p without the role admin; roles: member",
+        ),
+        (
+            Access(user="me", project="p", roles=frozenset()),
+            State.WARNING,
+            "signed in as me of project p without the role admin; roles: none",
+        ),
+    ],
+)
+def test_roles_are_named(
+    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch, access: Access | None, state: State, seen: str
+) -> None:
+    signed_in(monkeypatch, access)
+    check = checks("lab")[0]
+    assert (check.state, check.seen, bool(check.remedy)) == (state, seen, state is State.WARNING)
+
+
+@pytest.mark.parametrize(("variable", "value"), [("OS_CLOUD", "lab"), ("OS_AUTH_URL", "http://127.0.0.1:9/v3")])
+def test_variables_name_the_cloud(
+    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str, value: str
+) -> None:
+    (tmp_path / "clouds.yaml").write_text(CLOUDS + ANOTHER)
+    monkeypatch.setenv("OS_CLIENT_CONFIG_FILE", str(tmp_path / "clouds.yaml"))
+    monkeypatch.setenv(variable, value)
+    assert len(checks()) == 4
+
+
+def test_gpus_out_of_service_are_looked_for(stand_in: StandIn) -> None:
+    scheduled = Spec.model_validate({**SPEC.model_dump(), "nova": {"release": "2025.2", "placement": "schedule"}})
+
+    def out(spec: Spec = scheduled) -> Check:
+        return list(cloud.checks("lab", spec))[-1]
+
+    offered = out()
+    assert (offered.name, offered.state) == ("Out of service", State.WARNING)
+    assert offered.seen.startswith("gpu1 0000:81:00.0: ")
+    assert offered.seen.endswith(" (GPU760)")
+    assert "gpu disable" in offered.remedy
+    reserved = with_devices([device("gpu1", 0x81, capacity=0)])
+    stand_in.answers |= reserved.answers
+    assert (out().state, out().seen, out().remedy) == (State.OK, "1 in the spec; Nova offers none of them", "")
+    stand_in.answers["compute /servers/detail?all_tenants=1"] = (403, {"forbidden": {"message": "policy"}})
+    stand_in.answers["compute /servers/detail?&"] = servers()
+    partial = out()
+    assert (partial.state, partial.seen.startswith("unknown: ")) == (State.WARNING, True)
+    assert partial.remedy == "gpustack gpu list --spec SPEC"
+    without = SPEC.model_copy(update={"out_of_service": ()})
+    assert out(without).name == "Placement"

@@ -31,12 +31,27 @@ def test_another_project_of_the_same_name(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 def test_packages_that_are_missing_or_of_another_version() -> None:
-    check = machine.packages(["cliff>=999", "no-such-package>=1", 'pydantic>=99; extra == "demo"', "PyYAML"])
+    unreadable = "no requirement at all;"
+    check = machine.packages(
+        ["cliff>=999", "no-such-package>=1", 'pydantic>=99; extra == "demo"', "PyYAML", unreadable]
+    )
     assert check.state is State.ERROR
     assert "cliff is " in check.seen
     assert "expected >=999; no-such-package is missing" in check.seen
     assert "pydantic" not in check.seen
     assert check.exit_code == 1
+    sound = machine.packages(["PyYAML", 'cliff>=999; python_version < "3"', "cliff>=1", unreadable])
+    assert (sound.state, sound.seen) == (State.OK, "2 of 2 in supported versions")
+
+
+def test_gpustack_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "DISTRIBUTION", "no-such-distribution")
+    checks = {check.name: check for check in machine.checks()}
+    assert (list(checks), checks["Python packages"].state) == (
+        ["gpustack", "Python packages", "Ansible"],
+        State.WARNING,
+    )
+    assert checks["Python packages"].seen == "no-such-distribution is not installed in this environment"
 
 
 def test_a_python_that_is_not_supported() -> None:

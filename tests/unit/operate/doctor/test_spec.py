@@ -44,3 +44,12 @@ def test_a_spec_that_is_not_valid_or_not_there(directory: Path) -> None:
         loaded, (check,) = spec.checks(Path(name))
         assert loaded is None
         assert (check.state, check.exit_code) == (State.ERROR, 10)
+
+
+def test_warnings_of_a_valid_spec_are_counted(directory: Path) -> None:
+    unused = SPEC.replace("models: {", 'models: {unused: {match: {vendor: "10de", product: "11b5"}}, ')
+    (directory / "my spec.yaml").write_text(unused)
+    loaded, (check,) = spec.checks(Path("my spec.yaml"))
+    assert (loaded is not None, check.state) == (True, State.WARNING)
+    assert check.seen == "my spec.yaml: valid, 2 models, 2 host patterns, 1 warning"
+    assert check.remedy == "gpustack spec check 'my spec.yaml'"

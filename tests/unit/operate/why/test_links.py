@@ -83,11 +83,16 @@ def host_gpu(broken: str = "", **more: Any) -> HostGpu:
 )
 def test_each_link_of_a_host_has_its_finding(link: str, code: str | None, broken: bool) -> None:
     reasons = (finding(Code.BOUND_TO_HOST_DRIVER, place="gpu1", drivers="nouveau"),)
-    gpu = host_gpu(link, because="fan", reasons=reasons)
+    gpu = host_gpu(link, because="fan", reasons=reasons, model="K4200")
     assert ([entry.code.value for entry in gpu.findings], gpu.is_broken) == ([code] if code else [], broken)
     assert all("gpu1" in entry.place for entry in gpu.findings)
     cells = {column.title: column.cell(gpu) for column in HOST_COLUMNS}
-    assert (cells["Broken link"], cells["Address"], cells["State"], cells["Model"]) == (link or "-", ONE, "free", "-")
+    assert (cells["Broken link"], cells["Address"], cells["State"], cells["Model"]) == (
+        link or "-",
+        ONE,
+        "free",
+        "K4200",
+    )
 
 
 @pytest.mark.parametrize(

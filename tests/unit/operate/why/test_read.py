@@ -15,7 +15,7 @@ from gpustack.cloud.limits import Limit, Present
 from gpustack.nova_options.scheduler import Scheduler
 from gpustack.operate.capacity import read as placement
 from gpustack.operate.capacity.assess import State
-from gpustack.operate.capacity.model import Cards, Host
+from gpustack.operate.capacity.model import Cards, Host, Outcome
 from gpustack.operate.why import read
 from gpustack.operate.why.read import FlavorAnswer, FlavorQuestion, WhySources, answer, unknown
 from support.fleet_cloud import StandIn
@@ -61,7 +61,11 @@ def test_images_of_one_name_need_an_id(spec: Path) -> None:
     cloud.answers["image /images"] = (200, {"images": images})
     with pytest.raises(UsageError, match="2 images are named 'ubuntu'"):
         answer(cloud.connection, FlavorQuestion(name="g1", image="ubuntu"), WhySources(spec=spec))
-    assert answer(cloud.connection, FlavorQuestion(name="g1", image="i2"), WhySources(spec=spec)).capacity.most == 0
+    images[1]["hw_numa_nodes"] = "3"
+    found = answer(cloud.connection, FlavorQuestion(name="g1", image="i2"), WhySources(spec=spec))
+    assert "not divisible by 3 NUMA nodes" in found.capacity.demand.refused  # the image's properties count
+    plain = answer(cloud.connection, FlavorQuestion(name="g1", image="i1"), WhySources(spec=spec))
+    assert (plain.capacity.most, plain.capacity.demand.refused) == (0, "")
 
 
 def host(name: str, count: int) -> Host:
@@ -124,6 +128,10 @@ def test_hosts_are_counted_or_one_is_explained(monkeypatch: pytest.MonkeyPatch, 
         assert (one.least, len(one.causes)) == (least, int(not least))
         assert one.steps
         assert {step.name for step in one.steps} >= {"API", "PciPassthroughFilter"}
+    small = replace(host("gpu1", 0), amounts={"VCPU": 0, "MEMORY_MB": 1 << 17, "DISK_GB": 1000})
+    found = asked(monkeypatch, spec, FlavorQuestion(name="g1", host="gpu1"), hosts=(small,))
+    failed = [step.name for step in found.steps or () if step.outcome is Outcome.FAILED]
+    assert failed[:2] == ["Placement: VCPU", "PciPassthroughFilter"]  # the steps after the first cause too
     with pytest.raises(UsageError, match="there is no host with GPUs of the spec 'gpu3'") as wrong:
         asked(monkeypatch, spec, FlavorQuestion(name="g1", host="gpu3"))
     assert wrong.value.remedy == "use one of: gpu1"
