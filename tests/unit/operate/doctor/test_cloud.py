@@ -12,6 +12,7 @@ from gpustack.cloud.session import Access
 from gpustack.operate.doctor import cloud
 from gpustack.operate.doctor.check import Check, State
 from gpustack.spec.model import Spec
+from support.cellfile import CellFile, nova_conf
 from support.fleet_answers import device
 from support.fleet_cloud import StandIn, servers, with_devices
 
@@ -175,3 +176,16 @@ def test_gpus_out_of_service_are_looked_for(stand_in: StandIn) -> None:
     assert partial.remedy == "gpustack gpu list --spec SPEC"
     without = SPEC.model_copy(update={"out_of_service": ()})
     assert out(without).name == "Placement"
+
+
+def test_nova_conf_shows_how_nova_schedules(stand_in: StandIn, tmp_path: Path) -> None:
+    """Its databases have the rows, and its scheduler may not look at Placement's devices."""
+    cell = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
+    cell.device(cell.host("gpu1", seen=1), "0000:81:00.0")
+    conf = nova_conf(tmp_path, {"cell1": cell.url})
+    stand_in.answers |= with_devices([device("gpu1", 0x81, capacity=0)]).answers
+    for option, state in (("false", State.WARNING), ("true", State.OK)):
+        text = conf.read_text(encoding="utf-8").partition("[filter_scheduler]")[0]
+        conf.write_text(f"{text}[filter_scheduler]\npci_in_placement = {option}\n", encoding="utf-8")
+        check = list(cloud.checks("lab", SPEC, [conf]))[-1]
+        assert (check.name, check.state) == ("Out of service", state), check

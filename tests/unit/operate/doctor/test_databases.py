@@ -44,4 +44,6 @@ def test_a_machine_without_databases(tmp_path: Path, monkeypatch: pytest.MonkeyP
         (usual / "nova.conf").write_text(content)
     (check,) = checks()
     assert check.state is State.NOT_CONFIGURED
+    unset = f"{usual}/nova.conf: [api_database] connection is not set"
+    assert check.seen == (unset if content else f"no {usual} on this machine")
     assert (checks(usual)[0].exit_code in (20, 30)) if content else True

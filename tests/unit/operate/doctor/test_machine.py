@@ -54,6 +54,25 @@ def test_gpustack_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None
     assert checks["Python packages"].seen == "no-such-distribution is not installed in this environment"
 
 
+def test_the_metadata_of_the_distribution_decide(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Both distributions are made: one needs a Python that does not exist, and the other in a later version."""
+    for name, lines in {
+        "needy-1.0": ["Requires-Python: >=99", "Requires-Dist: candidate>=2", "Requires-Dist: no-such-package"],
+        "candidate-2.1rc1": [],
+    }.items():
+        metadata = tmp_path / f"{name}.dist-info/METADATA"
+        metadata.parent.mkdir()
+        project, _, version = name.partition("-")
+        metadata.write_text("\n".join([f"Name: {project}", f"Version: {version}", *lines, ""]))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(machine, "DISTRIBUTION", "needy")
+    _itself, python, packages, _ansible = machine.checks()
+    assert (python.state, "expected >=99" in python.seen) == (State.ERROR, True)
+    assert packages.seen == "no-such-package is missing"  # a release candidate of a later version is enough
+    monkeypatch.setattr(machine.platform, "python_version", lambda: "3.15.0rc1")
+    assert machine.python(">=3.11").state is State.OK
+
+
 def test_a_python_that_is_not_supported() -> None:
     assert machine.python(">=99").state is State.ERROR
     assert machine.python("").state is State.OK

@@ -72,3 +72,12 @@ def test_a_machine_without_ssh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     monkeypatch.setenv("PATH", str(tmp_path))
     assert ssh.client().state is State.ERROR
     assert "openssh-client" in ssh.client().remedy
+
+
+def test_keys_are_those_of_the_first_host(home: Path) -> None:
+    for name in ("first", "second"):
+        paramiko.ECDSAKey.generate().write_private_key_file(str(home / name))
+    config = [f"Host {host}\nIdentityFile {home / name}\n" for host, name in (("gpu01", "first"), ("gpu02", "second"))]
+    (home / ".ssh/config").write_text("".join(config))
+    for hosts in (("gpu01", "gpu02"), ("gpu01",)):
+        assert checks(*hosts)["SSH keys"].seen == str(home / "first")

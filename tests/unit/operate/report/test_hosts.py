@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import pytest
 
 from gpustack.fleet.answers import Answers
 from gpustack.fleet.join import join
-from gpustack.fleet.model import Holder, State
-from gpustack.operate.report.hosts import GROUP, Counts, host_groups, summed
+from gpustack.fleet.model import Fleet, Holder, State
+from gpustack.operate.report.hosts import GROUP, TIMES, Counts, columns, host_groups, summed
 from support.fleet_answers import facts, server
-from support.fleets import fleet_of, gpu
+from support.fleets import A100, fleet_of, gpu
 
 
 def test_small_fleet_is_one_group() -> None:
@@ -79,3 +83,52 @@ def test_long_names_are_clipped() -> None:
     assert len(view.uses[0].instance) == len(view.model) == 80
     assert len(view.tip) < 250
     assert isinstance(long.holders[0], Holder)
+
+
+def test_only_states_that_occur_have_a_column() -> None:
+    one = Counts(total=2, free=1, states=Counter({State.ALLOCATED: 1, State.FREE: 1}))
+    other = Counts(total=1, free=0, states=Counter({State.RESERVED: 1, State.CLAIMED: 0}))
+    assert columns([one, other]) == [State.FREE, State.ALLOCATED, State.RESERVED]
+    assert columns([]) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "facts"),
+    [
+        ({}, "NUMA node 0, IOMMU group 7, 8.0 GT/s PCIe x16"),
+        ({"numa_node": None, "iommu_group": None, "link": ""}, ""),
+        ({"service": "down"}, "NUMA node 0, IOMMU group 7, 8.0 GT/s PCIe x16, nova-compute is down"),
+        ({"service": "disabled"}, "NUMA node 0, IOMMU group 7, 8.0 GT/s PCIe x16, nova-compute is disabled"),
+        ({"service": "up"}, "NUMA node 0, IOMMU group 7, 8.0 GT/s PCIe x16"),
+    ],
+)
+def test_a_gpu_has_its_place_and_the_state_of_its_host(change: dict[str, Any], facts: str) -> None:
+    known = {"numa_node": 0, "iommu_group": 7, "link": "8.0 GT/s PCIe x16", "service": "", **change}
+    one = replace(gpu("gpu1", 0, State.FREE), **known)
+    ((view,),) = (host.gpus for group in host_groups(Fleet(gpus=(one,))) for host in group.hosts)
+    assert (view.facts, view.units, view.address) == (facts, "", one.address)
+
+
+def test_hosts_name_their_models_and_gpus_their_own_on_mixed_ones() -> None:
+    alike, other = gpu("gpu1", 0, State.FREE), replace(gpu("gpu1", 1, State.FREE), model="", address="")
+    (group,) = host_groups(Fleet(gpus=(alike, alike)))
+    assert (group.hosts[0].models, group.hosts[0].gpus[0].facts.count(A100)) == (f"2 {TIMES} {A100}", 0)
+    (group,) = host_groups(Fleet(gpus=(alike, other)))
+    assert group.hosts[0].models == f"1 {TIMES} {A100}, 1 {TIMES} unknown model"
+    assert [view.facts.count(A100) for view in group.hosts[0].gpus] == [1, 0]
+    assert group.hosts[0].gpus[1].address == "address unknown"
+    (group,) = host_groups(Fleet(gpus=(replace(other, host="", node=""),)))
+    assert group.hosts[0].name
+
+
+def test_the_use_of_a_gpu_names_instance_project_and_time() -> None:
+    since = datetime(2026, 11, 22, 18, 4)  # noqa: DTZ001 - naive UTC
+    running = Holder(consumer="vm1", server=server("vm1", "gpu1", since=since), project="p1", user="u1")
+    unnamed = replace(running, server=server("vm1", "gpu1", name=""), migration=True)
+    one = replace(gpu("gpu1", 0, State.ALLOCATED), holders=(running, unnamed))
+    fleet = Fleet(gpus=(one,), projects={"p1": "research"}, users={})
+    ((view,),) = (host.gpus for group in host_groups(fleet) for host in group.hosts)
+    first, second = view.uses
+    assert (first.instance, first.about, first.project, first.user) == ("VM1", "g1, ACTIVE, vm1", "research", "u1")
+    assert first.since == "2026-11-22 18:04"
+    assert (second.instance, second.about, second.since) == ("vm1", "g1, ACTIVE, moving", "")

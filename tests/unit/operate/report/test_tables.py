@@ -11,7 +11,7 @@ from gpustack.fleet.join import join
 from gpustack.fleet.model import MDEV, Fleet, Gap, HostCount, Source, State
 from gpustack.fleet.summary import host_counts
 from gpustack.operate.report.hosts import TIMES
-from gpustack.operate.report.tables import finding_rows, free_rows, idle, projects
+from gpustack.operate.report.tables import FlavorRow, finding_rows, free_rows, idle, projects
 from support.fleet_answers import server
 from support.fleets import A100, fleet_of, gpu
 
@@ -92,3 +92,10 @@ def test_many_messages_of_one_code_are_limited() -> None:
     )
     (row,) = finding_rows(Fleet(findings=found))
     assert (len(row.messages), row.more) == (50, 10)
+
+
+def test_a_flavor_has_the_words_of_capacity() -> None:
+    row = FlavorRow.of(["g8", "8 k4200", "at most 3", 32, "1 GPU: reserved (gpu1)\n2 GPUs: in use"])
+    assert (row.flavor, row.gpus, row.fits, row.free) == ("g8", "8 k4200", "at most 3", "32")
+    assert row.limits == ["1 GPU: reserved (gpu1)", "2 GPUs: in use"]
+    assert len(FlavorRow.of(["f" * 300, "", "", "", ""]).flavor) == 80

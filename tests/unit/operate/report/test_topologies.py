@@ -65,6 +65,8 @@ def test_hosts_of_a_large_fleet_that_are_alike_are_drawn_once() -> None:
     other = machine(bridge("0000:00:02.0", gpu("0000:02:00.0"), nic("0000:03:00.0")))
     hosts = [named(other if number == 3 else ordinary, f"gpu{number:04}") for number in range(GROUP + 2)]
     page = page_of(fleet_on(*hosts), *hosts)
+    only = Topologies(tuple(hosts[:3])).shapes(host_groups(fleet_on(*hosts)))
+    assert [(shape.hosts, shape.members) for shape in only] == [(3, ["gpu0000", "gpu0001", "gpu0002"])]  # with facts
     shapes = page.find(".//*[@id='topology']/details")
     assert [words(shape).split()[:2] for shape in shapes] == [["49", "hosts"], ["1", "host"]]
     assert "gpu0000, gpu0001, gpu0002, gpu0004" in words(shapes[0])

@@ -4,6 +4,7 @@ import hashlib
 import json
 import stat
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,17 @@ def test_what_exceeds_the_size_is_left_out(monkeypatch: pytest.MonkeyPatch) -> N
     rows = json.loads(made[-1].content)["files"]
     assert rows[0]["sha256"] == hashlib.sha256(b"x").hexdigest()
     assert [row["size"] for row in rows] == [1, None, 1]
+    assert [row["omitted"] for row in rows] == [None, made[1].omitted, None]
+    assert json.loads(made[-1].content)["gpustack_support_bundle"] == 1
+
+
+def test_a_secret_of_one_file_is_masked_in_all() -> None:
+    parts = [
+        BundlePart(path="a", data="geheimnis", omitted="no geheimnis"),
+        BundlePart(path="b", data={"admin_pass": "geheimnis"}),
+    ]
+    made = files([replace(parts[0], omitted=""), *parts], Masking())
+    assert [(part.content, part.omitted) for part in made[:2]] == [(b"***", ""), (b"", "no ***")]
 
 
 def test_an_archive_has_the_files_that_are_not_left_out(tmp_path: Path) -> None:

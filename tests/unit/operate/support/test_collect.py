@@ -31,7 +31,9 @@ from gpustack.operate.support.bundle import files, write
 from gpustack.operate.support.collect import BundleContents, parts
 from gpustack.operate.why.read import WhySources
 from support.change_store import change
-from support.fleet_cloud import StandIn
+from support.fleet_answers import device
+from support.fleet_answers import facts as facts_of
+from support.fleet_cloud import StandIn, servers, with_devices
 from support.host_samples import snapshot
 
 VM = "5f0c1b8e-6f5e-4b5f-9a55-1e1d6a1c2b3d"
@@ -301,3 +303,70 @@ def test_unreadable_sources_are_left_out_and_listed(tmp_path: Path, monkeypatch:
     assert reasons["none.conf"] == "there is no such file"
     assert "can't list instances" in reasons["1.json"]
     assert "records/broken.json" in reasons
+
+
+def collected(directory: Path, cloud: StandIn, **more: Any) -> dict[str, Any]:
+    """The data of the parts, by path."""
+    spec = directory / "gpustack.yaml"
+    spec.write_text(
+        'version: 1\nmodels: {k4200: {match: {vendor: "10de", product: "11b4"}}}\nhosts: {"gpu[1:2]": [k4200]}\n'
+    )
+    known = {
+        "sources": WhySources(spec=spec, scanned=(facts_of("gpu1", 0x81), facts_of("gpu2", 0x81))),
+        "checks": list,
+        **more,
+    }
+    contents = BundleContents(cloud=lambda: cloud.connection, **known)
+    return {part.path: part.data for part in parts(contents, Masking()) if not part.omitted}
+
+
+def test_hosts_have_their_answer_and_their_facts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    cloud = with_devices([device("gpu1", 0x82)])
+    cloud.answers["compute /servers/detail?all_tenants=1"] = servers()
+    found = collected(tmp_path, cloud, hosts=["gpu1", "gpu9"])
+    answer = found["why/host-1.json"]
+    assert (answer["host"], [gpu["address"] for gpu in answer["gpus"]]) == ("gpu1", ["0000:81:00.0", "0000:82:00.0"])
+    assert answer["summary"].startswith("gpu1: 1 in the host")
+    assert "why/host-2.json" not in found
+    codes = [entry["code"] for entry in found["findings.json"]]
+    assert "GPU589" in codes
+    hosts = [data["hosts"][0]["hostname"] for path, data in found.items() if path.startswith("facts/")]
+    assert hosts == ["gpu1"]
+    everything = collected(tmp_path, cloud)
+    assert [path for path in everything if path.startswith("facts/")] == ["facts/1.json", "facts/2.json"]
+    assert everything["findings.json"] == []
+
+
+def test_failures_have_the_steps_of_the_failing_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    made = cloud(Planted())
+    path = f"compute /servers/{VM}/os-instance-actions"
+    start = {"action": "start", "request_id": "req-2", "start_time": "2026-11-24T15:00:00", "message": None}
+    made.answers[path][1]["instanceActions"].insert(0, start)  # type: ignore[index, union-attr]
+    (failure,) = collected(tmp_path, made)["failures.json"]
+    assert ([step["name"] for step in failure["steps"]], failure["host"]) == (["compute_x"], None)
+    assert [event["request"] for event in failure["events"]] == ["req-2", "req-1"]
+    assert failure["failed_at"] == "2026-11-24T14:02:00Z"
+    made.answers[path] = (200, {"instanceActions": [start]})
+    del made.answers[f"compute /servers/{VM}"][1]["server"]["fault"]  # type: ignore[union-attr, index]
+    (failure,) = collected(tmp_path, made)["failures.json"]
+    assert (failure["steps"], failure["failed_at"]) == ([], None)
+
+
+def test_files_of_directories_are_read_and_unreadable_ones_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    service = tmp_path / "nova"
+    service.mkdir()
+    (service / "nova.conf").write_text("[DEFAULT]\ndebug = true\nhost = gpu1\n[pci]\nreport_in_placement = true\n")
+    (service / "all.yml").write_text("nova: [{debug: true, host: null}]\n")
+    (tmp_path / "broken.yaml").write_text("a: [")
+    found = collected(tmp_path, StandIn(), configuration=[service, service / "all.yml", tmp_path / "broken.yaml"])
+    files = {path: data for path, data in found.items() if path.startswith("configuration/")}
+    assert files["configuration/1-nova.conf"].splitlines() == [
+        *("[DEFAULT]", "debug = true", "host = gpu1", "[pci]", "report_in_placement = true"),
+    ]
+    assert files["configuration/2-all.yml"] == {"nova": [{"debug": True, "host": None}]}
+    assert len(files) == 2
