@@ -102,6 +102,56 @@ def link_of(found: HostAnswer, name: str, address: str = "0000:81:00.0") -> bool
     return gpu.records[name]
 
 
+@pytest.mark.parametrize(
+    ("change", "because"),
+    [
+        ({"spec": SPEC + OUT}, "out of service in the spec: fan"),
+        ({"spec": SPEC + OUT, "hosts": ()}, "out of service in the spec: fan"),
+        ({"devices": tuple(device("gpu1", bus, capacity=0) for bus in BUSES)}, "reserved in Placement"),
+        ({"devices": tuple(device("gpu1", bus, capacity=0) for bus in BUSES), "hosts": ()}, "reserved in Placement"),
+    ],
+)
+def test_the_reason_for_no_service_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, change: dict[str, Any], because: str
+) -> None:
+    found, _cloud = asked(monkeypatch, tmp_path, **change)
+    (entry,) = [entry for entry in found.findings if entry.code == "GPU594" and entry.place.endswith("81:00.0")]
+    assert because in entry.message
+    assert link_of(found, "in service") is False
+
+
+@pytest.mark.parametrize(
+    ("change", "model", "state", "served"),
+    [
+        ({}, "Quadro K4200", "free", True),
+        ({"hosts": ()}, "Quadro K4200", "free", True),
+        (
+            {"rows": tuple(map(row, BUSES[1:])), "devices": tuple(device("gpu1", bus) for bus in BUSES[1:])},
+            "Quadro K4200",
+            "",
+            None,
+        ),
+        ({"rows": (row(0x81, status="unavailable"), *map(row, BUSES[1:]))}, "Quadro K4200", "unavailable", None),
+    ],
+)
+def test_each_gpu_has_its_model_and_state(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, change: dict[str, Any], model: str, state: str, served: bool | None
+) -> None:
+    found, _cloud = asked(monkeypatch, tmp_path, **change)
+    gpu = found.gpus[0]
+    assert (gpu.address, model in gpu.model, gpu.state) == ("0000:81:00.0", True, state)
+    assert gpu.records["in service"] is served
+
+
+def test_rows_and_devices_are_those_of_the_compute_node(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The compute node has another name than the host; another host has the same addresses."""
+    rows = [row(bus, node="node1") for bus in BUSES[1:]] + [row(0x81, host="gpu2", node="node2")]
+    devices = (*(device("node1", bus) for bus in BUSES[1:]), device("node2", 0x81))
+    found, _cloud = asked(monkeypatch, tmp_path, rows=tuple(rows), devices=devices)
+    assert [link_of(found, "row", gpu.address) for gpu in found.gpus] == [False, True, True]
+    assert [link_of(found, "Placement", gpu.address) for gpu in found.gpus][1:] == [True, True]
+
+
 def test_findings_of_other_hosts_are_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     other = facts("gpu2", 0x82, driver="nouveau")
     spec = SPEC.replace("gpu1:", '"gpu[1:2]":')
