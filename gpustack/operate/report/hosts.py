@@ -40,10 +40,10 @@ class Counts:
 
     def shares(self) -> list[tuple[State, float, float]]:
         """The parts of a bar: state, start and width in percent; empty if the total is unknown."""
-        parts, start = [], 0.0
+        parts, start, total = [], 0.0, self.total or 0
         states = self.states + Counter({State.FREE: self.unlisted or 0})
-        for state in State if self.total else ():
-            if width := 100 * states[state] / (self.total or 1):
+        for state in State if total else ():
+            if width := 100 * states[state] / total:
                 parts.append((state, round(start, 2), round(width, 2)))
                 start += width
         return parts

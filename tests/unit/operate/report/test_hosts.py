@@ -30,6 +30,7 @@ def test_large_fleet_has_groups_of_limited_size() -> None:
         ("gpu0049 to gpu0096", 48),
         ("gpu0097", 1),
     ]
+    assert [host.number for group in groups for host in group.hosts] == list(range(1, 2 * GROUP + 2))
     numbers = [view.number for group in groups for host in group.hosts for view in host.gpus]
     assert numbers == list(range(1, len(fleet.gpus) + 1))
 
@@ -55,6 +56,7 @@ def test_gpus_that_no_source_lists_are_counted_or_unknown() -> None:
     assert (known.counts.text, known.counts.unlisted) == ("3 of 5 free", 3)
     assert known.counts.shares() == [(State.FREE, 0.0, 60.0), (State.ALLOCATED, 60.0, 40.0)]
     assert summed([unknown.counts, known.counts]).total is None
+    assert Counts(total=5, free=None, states=Counter({State.ALLOCATED: 2})).text == "2 in use, others unknown"
 
 
 def test_shares_of_a_bar_fill_it() -> None:
@@ -72,8 +74,13 @@ def test_virtual_functions_show_all_holders() -> None:
     fleet = replace(fleet_of(1, 1), gpus=(replace(whole, units=8, used=3, holders=holders),))
     ((view,),) = (host.gpus for group in host_groups(fleet) for host in group.hosts)
     assert view.units == "3/8"
-    assert view.tip.startswith("0000:17:00.0 3/8 allocated: consumer c0")
-    assert view.tip.endswith("and 1 more")
+    first, second = (
+        f"consumer c0 (project {whole.holders[0].project})",
+        f"consumer c1 (project {whole.holders[0].project})",
+    )
+    assert view.tip == f"0000:17:00.0 3/8 allocated: {first}, {second}, and 1 more"
+    assert replace(view, uses=view.uses[:2]).tip == f"0000:17:00.0 3/8 allocated: {first}, {second}"
+    assert replace(view, units="", uses=()).tip == "0000:17:00.0 allocated"
     assert [use.instance for use in view.uses] == ["consumer c0", "consumer c1", "migration c2"]
 
 
@@ -117,6 +124,10 @@ def test_hosts_name_their_models_and_gpus_their_own_on_mixed_ones() -> None:
     assert group.hosts[0].models == f"1 {TIMES} {A100}, 1 {TIMES} unknown model"
     assert [view.facts.count(A100) for view in group.hosts[0].gpus] == [1, 0]
     assert group.hosts[0].gpus[1].address == "address unknown"
+    (group,) = host_groups(Fleet(gpus=(replace(alike, units=2, used=1),)))
+    assert group.hosts[0].gpus[0].units == "1/2"
+    nodes = [replace(alike, node=node) for node in ("gpu1.example.org", "")]
+    assert [next(host_groups(Fleet(gpus=(entry,)))).hosts[0].node for entry in nodes] == ["gpu1.example.org", "gpu1"]
     (group,) = host_groups(Fleet(gpus=(replace(other, host="", node=""),)))
     assert group.hosts[0].name
 

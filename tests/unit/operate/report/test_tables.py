@@ -57,6 +57,10 @@ def test_whole_hosts_are_no_fragments() -> None:
 def test_sizes_end_with_the_largest_host() -> None:
     (row,), _unknown = free_rows(Fleet(counts=(count("gpu1", 2, total=2),)))
     assert list(row.fitting) == [1, 2]
+    (row,), _unknown = free_rows(Fleet(counts=(replace(count("gpu1", 40, total=40), model=""),)))
+    assert (row.fitting, row.model) == ({1: 40, 2: 20, 4: 10, 8: 5, 16: 2}, "unknown model")
+    (row,), _unknown = free_rows(Fleet(counts=(replace(count("gpu1", 0, total=None), used=3),)))
+    assert (row.free, row.fitting) == (0, {1: 0, 2: 0})  # as many as are in use, at least
 
 
 def test_models_with_unknown_free_gpus_are_named() -> None:
@@ -72,6 +76,17 @@ def test_projects_with_most_gpus_come_first() -> None:
     named = next(row for row in rows if row.identity)
     assert fleet.projects[named.identity] == named.name
     assert named.models == f"{named.gpus} {TIMES} {A100}"
+    assert [row.share for row in rows] == [round(100 * row.gpus / sum(row.gpus for row in rows), 2) for row in rows]
+    assert [row.name for row in rows if row.gpus == named.gpus] == sorted(
+        row.name for row in rows if row.gpus == named.gpus
+    )
+    (unnamed,) = projects(Fleet(gpus=(gpu("gpu1", 0, State.ALLOCATED),)))
+    assert (unnamed.name, unnamed.identity, unnamed.share) == (
+        gpu("gpu1", 0, State.ALLOCATED).holders[0].project,
+        "",
+        100,
+    )
+    assert projects(Fleet(gpus=(gpu("gpu1", 0, State.FREE),))) == []
 
 
 def test_gpus_in_use_without_a_holder_belong_to_an_unknown_project() -> None:
@@ -83,6 +98,15 @@ def test_gpus_in_use_without_a_holder_belong_to_an_unknown_project() -> None:
 def test_gpus_of_stopped_instances_are_counted() -> None:
     assert idle(fleet_of(3)) == "3 GPUs belong to instances that do not run (3 SHUTOFF)"
     assert idle(Fleet(gpus=(gpu("gpu1", 6, State.FREE), gpu("gpu1", 0, State.ALLOCATED)))) == ""
+    one = gpu("gpu1", 0, State.ALLOCATED)
+    stopped = replace(one.holders[0], server=server("vm", "gpu1", status="stopped"))  # as a database has it
+    held = replace(one, holders=(stopped,))
+    assert idle(Fleet(gpus=(held,))) == "1 GPU belongs to instances that do not run (1 STOPPED)"
+    others = [replace(held, state=state) for state in (State.CLAIMED, State.INCONSISTENT)]
+    assert idle(Fleet(gpus=tuple(others))).startswith("2 GPUs belong")
+    unheld = (replace(held, state=State.RESERVED), replace(held, holders=(replace(stopped, migration=True),)))
+    assert idle(Fleet(gpus=unheld)) == ""
+    assert idle(Fleet(gpus=(replace(one, holders=(replace(stopped, server=None),)),))) == ""
 
 
 def test_many_messages_of_one_code_are_limited() -> None:
@@ -92,6 +116,9 @@ def test_many_messages_of_one_code_are_limited() -> None:
     )
     (row,) = finding_rows(Fleet(findings=found))
     assert (len(row.messages), row.more) == (50, 10)
+    assert (row.severity, row.code, row.remedy, row.messages[0]) == ("warning", "GPU701", "wait", ("gpu0", "message 0"))
+    (row,) = finding_rows(Fleet(findings=found[:50]))
+    assert (len(row.messages), row.more) == (50, 0)
 
 
 def test_a_flavor_has_the_words_of_capacity() -> None:
