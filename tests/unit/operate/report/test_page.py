@@ -120,6 +120,23 @@ def test_capacity_has_each_flavor_with_its_limits() -> None:
     assert "Capacity" not in Page(rendered(fleet_of(2))).words
 
 
+@pytest.mark.parametrize(("hosts", "are_open"), [(12, True), (13, False)])
+def test_tables_of_many_hosts_are_closed(hosts: int, are_open: bool) -> None:
+    tables = Page(rendered(fleet_of(hosts, 1))).find(".//details[@id]")
+    assert [table.get("open") is not None for table in tables if table.attrib["id"].startswith("h")] == [
+        are_open
+    ] * hosts
+
+
+@pytest.mark.parametrize(
+    ("projects", "users", "named"), [({}, {}, False), ({"p": "research"}, {}, True), ({}, {"u": "ada"}, True)]
+)
+def test_sources_of_the_page_are_named(projects: dict[str, str], users: dict[str, str], named: bool) -> None:
+    one = replace(gpu("gpu1", 0, State.FREE), sources=(Source.PLACEMENT, Source.NOVA))
+    words = Page(rendered(Fleet(gpus=(one,), projects=projects, users=users))).words
+    assert (Source.KEYSTONE.value in words, Source.DATABASE.value in words) == (named, False)
+
+
 def test_findings_have_code_place_and_remedy() -> None:
     page = Page(rendered(fleet_of(3)))
     text = page.section("findings")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 
 from gpustack.cloud.identity import Project
@@ -38,6 +39,30 @@ def test_projects_over_their_limit_are_first() -> None:
         ["all|id-all|k4200,|default|limit", "1", "0", "1"],
         ["lab|id-lab|k4200", "4", "1", "3"],
     ]
+
+
+def test_rows_are_by_state_then_project_then_model() -> None:
+    free = share("b", 4, 1)
+    shares = (
+        free,
+        replace(free, model="a100"),
+        share("a", 4, 4),
+        share("c", 2, None),
+        share("d", 1, 2),
+        share("a", 9, 0),
+    )
+    rows = quota_table(Survey(shares=shares)).rows
+    assert [(row.state, row.name, row.model) for row in rows] == [
+        ("over", "d", "k4200"),
+        ("full", "a", "k4200"),
+        ("unknown", "c", "k4200"),
+        ("free", "a", "k4200"),
+        ("free", "b", "a100"),
+        ("free", "b", "k4200"),
+    ]
+    unnamed = replace(free, project=Project(id="p1", name="p1"))
+    assert [row.identity for row in quota_table(Survey(shares=(free, unnamed))).rows] == ["id-b", ""]
+    assert quota_table(Survey(shares=(free,) * 500)).more == 0
 
 
 def test_unknown_numbers_are_question_marks() -> None:

@@ -28,11 +28,16 @@ def test_fragments_are_counted_on_each_host() -> None:
 
 
 def test_fragments_are_not_claimed_if_a_host_may_be_missing() -> None:
-    counts = (count("gpu1", 3, total=8), replace(count("gpu2", 0), total=None, free=None, per_gpu=False))
+    counts = (count("gpu1", 3), count("gpu3", 3))
     (row,), unknown = free_rows(Fleet(counts=counts))
-    assert (row.free, row.fragments, unknown) == (3, "", [A100])
-    (row,), _unknown = free_rows(Fleet(counts=counts[:1], partial=(Gap(source=Source.NOVA, reason="silent"),)))
+    assert (row.free, row.fragments, unknown) == (6, "6 GPUs are free, but no request of 4 fits", [])
+    unlisted = replace(count("gpu2", 0), total=None, free=None, per_gpu=False)
+    (row,), unknown = free_rows(Fleet(counts=(*counts, unlisted)))
+    assert (row.free, row.fragments, unknown) == (6, "", [A100])
+    (row,), _unknown = free_rows(Fleet(counts=counts, partial=(Gap(source=Source.NOVA, reason="silent"),)))
     assert row.fragments == ""
+    (row,), unknown = free_rows(Fleet(counts=(*counts, replace(count("gpu2", 0), per_gpu=False))))
+    assert (row.fragments, unknown) == ("", [])
 
 
 def test_fragments_of_vgpus_are_counted_on_each_card() -> None:
