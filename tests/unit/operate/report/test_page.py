@@ -12,10 +12,14 @@ from pathlib import Path
 import pytest
 
 from gpustack.fleet.model import Fleet, Gap, Source, State
+from gpustack.operate.report.hosts import GROUP
 from gpustack.operate.report.page import Report, parts, write
 from gpustack.operate.report.tables import FlavorRow
-from support.fleets import HOSTILE, fleet_of, gpu, hostile
+from gpustack.operate.report.topologies import Topologies
+from support.fleets import HOSTILE, fleet_of, fleet_on, gpu, hostile
 from support.page import Page
+from support.pci_layouts import bridge, machine
+from support.pci_layouts import gpu as gpu_at
 
 AT = datetime.fromisoformat("2026-11-22T18:04:05")
 GAP = Gap(source=Source.NOVA, reason="cell cell2 does not answer")
@@ -126,6 +130,14 @@ def test_tables_of_many_hosts_are_closed(hosts: int, are_open: bool) -> None:
     assert [table.get("open") is not None for table in tables if table.attrib["id"].startswith("h")] == [
         are_open
     ] * hosts
+
+
+@pytest.mark.parametrize(("number", "drawings", "shapes"), [(GROUP, GROUP, 0), (GROUP + 1, 0, 1)])
+def test_topologies_of_a_large_fleet_are_not_those_of_each_host(number: int, drawings: int, shapes: int) -> None:
+    small = machine(bridge("0000:00:02.0", gpu_at("0000:02:00.0")))
+    hosts = tuple(small.model_copy(update={"hostname": f"gpu{one:04}"}) for one in range(number))
+    page = Page(rendered(fleet_on(*hosts), topologies=Topologies(hosts)))
+    assert (len(page.find(".//h4")), len(page.find(".//*[@id='topology']/details"))) == (drawings, shapes)
 
 
 @pytest.mark.parametrize(

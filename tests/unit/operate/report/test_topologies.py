@@ -7,13 +7,14 @@ from datetime import datetime
 
 import pytest
 
-from gpustack.fleet.model import Fleet
+from gpustack.fleet.model import Fleet, Holder, State
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.topology.build import topology
+from gpustack.hosts.topology.distance import MEANINGS
 from gpustack.operate.report import topologies
 from gpustack.operate.report.hosts import GROUP, host_groups
 from gpustack.operate.report.page import Report, parts
-from gpustack.operate.report.topologies import Topologies
+from gpustack.operate.report.topologies import Drawing, Topologies
 from support.fleets import HOSTILE, fleet_of, fleet_on
 from support.page import Page, words
 from support.pci_layouts import bridge, dgx1, gpu, machine, nic
@@ -105,3 +106,37 @@ def test_names_on_the_drawing_are_text() -> None:
     )
     tree = page_of(replace(fleet, gpus=gpus), host).find(".//div[@class='tree']")
     assert "used by <img src=x onerror=alert(1)>\\x1b[2J\\u202e" in words(tree[0])
+
+
+def drawn(host: Host) -> Drawing:
+    (group,) = host_groups(fleet_on(host))
+    drawing = Topologies((host,)).drawing(group.hosts[0])
+    assert drawing is not None
+    return drawing
+
+
+def test_distances_begin_with_two_devices() -> None:
+    alone = drawn(named(machine(bridge("0000:00:02.0", gpu("0000:02:00.0"))), "gpu1"))
+    assert (alone.distances, alone.meanings, alone.notes) == ([], [], [])
+    pair = bridge("0000:00:02.0", gpu("0000:02:00.0"), nic("0000:03:00.0"))
+    two = drawn(named(machine(pair), "gpu1"))
+    assert len(two.distances) == 2
+    words = {word for _label, cells in two.distances for word in cells if word != "X"}
+    assert [word for word, _meaning in two.meanings] == [word for word in MEANINGS if word in words]
+    assert 0 < len(words) < len(MEANINGS)
+
+
+def test_a_table_that_is_too_large_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpustack.hosts.topology.distance.MOST_DEVICES", 7)
+    large = drawn(named(machine(*dgx1()), "gpu1"))
+    assert large.distances == []
+    assert "GPUs and NICs are too many" in large.notes[0]
+
+
+def test_many_holders_of_a_gpu_are_counted() -> None:
+    host = named(machine(bridge("0000:00:02.0", gpu("0000:02:00.0"))), "gpu1")
+    fleet = fleet_on(host)
+    (one,) = fleet.gpus
+    holders = tuple(Holder(consumer=f"c{number}", project="p1" if number == 0 else "") for number in range(4))
+    page = page_of(replace(fleet, gpus=(replace(one, state=State.ALLOCATED, units=8, holders=holders),)), host)
+    assert "used by consumer c0 (project p1), consumer c1 and 2 more" in page.words
