@@ -156,7 +156,7 @@ def answer(cloud: Connection, name: str, sources: WhySources) -> InstanceAnswer:
                 _compare(cloud, found, failed, sources)
             except CloudError as error:
                 found.gaps.append(f"whether it fits now is unknown: {error.what}; {error.remedy}")
-        found.findings += _of_failure(found)
+        found.findings += _of_failure(found, found.failure)
     if server.placed and server.status != "ERROR":
         _follow(cloud, found, sources)
     return found
@@ -272,12 +272,10 @@ def _in_zone(read: State, zone: str) -> State:
     return replace(read, hosts=hosts)
 
 
-def _of_failure(found: InstanceAnswer) -> list[Finding]:
+def _of_failure(found: InstanceAnswer, failed: Failure) -> list[Finding]:
     """The findings about a failure, with its fixes."""
-    failed, now, place = found.failure, found.now, found.boot.server.label
+    now, place = found.now, found.boot.server.label
     findings: list[Finding] = []
-    if failed is None:
-        return findings
     if failed.phase is FailedPhase.API:
         findings.append(finding(Code.WHY_QUOTA, place=place, reason=failed.reason))
     if failed.phase is FailedPhase.BUILD:

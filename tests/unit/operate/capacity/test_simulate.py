@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from xml.etree import ElementTree as ET
 
 import pytest
 
-from gpustack.operate.capacity.model import Cards, Demand, Free, Host
-from gpustack.operate.capacity.simulate import Outcome, Tally, bar, simulate, svg
+from gpustack.operate.capacity.model import Cards, Demand, Free, Host, Reason
+from gpustack.operate.capacity.simulate import Outcome, Tally, bar, gpus, simulate, svg
 from gpustack.operate.capacity.stream import Request, poisson
 from gpustack.operate.capacity.weights import Multipliers
 
@@ -104,6 +105,13 @@ def test_without_counted_requests_there_is_no_result(number: int) -> None:
 def test_requests_of_one_time_have_no_means() -> None:
     result = simulate(FLEET, [Request(time=0, demand=DEMANDS["g1"], life=1)] * 2, "", Multipliers())
     assert (result.use, result.fragments, result.all.requests) == (0, 0, 2)
+
+
+def test_free_gpus_of_open_hosts_that_the_flavors_can_get() -> None:
+    others = Cards(aliases=frozenset({"m60"}), count=4)
+    hosts = [host("gpu1", 3), replace(host("gpu2"), closed=Reason.DOWN)]
+    mixed = replace(host("gpu3", 2), cards=(*host("gpu3", 2).cards, others))
+    assert [gpus([*hosts, mixed], list(DEMANDS.values())), gpus(hosts, []), gpus([], [demand(1)])] == [5, 0, 0]
 
 
 def test_the_same_seed_gives_the_same_result() -> None:

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from gpustack.operate.capacity.model import Demand
-from gpustack.operate.capacity.stream import mix_of, poisson, recorded
+from gpustack.operate.capacity.stream import Request, flavors, mix_of, poisson, recorded
 
 DEMANDS = {
     name: Demand(flavor=name, gpus={"k4200": count}, amounts={}, vcpus=1, ram=1)
@@ -29,6 +29,15 @@ def test_the_parts_of_a_mix_are_those_of_the_requests() -> None:
     stream = poisson({"g1": 3, "g:8": 1}, DEMANDS, gpus=8, load=1, life=10, number=4000, seed=7)
     assert sum(request.demand.flavor == "g1" for request in stream) / 4000 == pytest.approx(0.75, abs=0.03)
     assert [request.time for request in stream] == sorted(request.time for request in stream)
+
+
+def test_flavors_of_a_stream_are_sorted_by_their_gpus() -> None:
+    names = ("g8", "b1", "a1", "g8", "a1")
+    stream = [
+        Request(time=0, life=1, demand=Demand(flavor=name, gpus={"k4200": int(name[1])}, amounts={}, vcpus=1, ram=1))
+        for name in names
+    ]
+    assert [demand.flavor for demand in flavors(stream)] == ["a1", "b1", "g8"]
 
 
 @pytest.mark.parametrize("load", [0.3, 0.9])

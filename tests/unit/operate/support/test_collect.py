@@ -231,6 +231,13 @@ def test_no_planted_secret_or_name_is_in_the_archive(tmp_path: Path, monkeypatch
     assert len(planted.secrets) > 150
     assert planted.shown(text) == []
     assert [name for name in planted.names if name in text] == []
+    of_instance = json.loads(texts["b/why/instance-1.json"])
+    assert (of_instance["instance"], of_instance["name"], of_instance["status"]) == (VM, "instance-1", "ERROR")
+    assert {entry["code"] for entry in of_instance["findings"]} <= {
+        entry["code"] for entry in json.loads(texts["b/findings.json"])
+    }
+    assert of_instance["findings"]
+    assert json.loads(texts["b/facts/1.json"])["hosts"][0]["pci"][0]["class"]
     shown = json.loads(texts["b/failures.json"])[0]
     assert (shown["instance"], shown["name"], shown["flavor"]["vcpus"]) == (VM, "instance-1", 1)
     assert shown["fault"].startswith("instance-1: ")
@@ -291,6 +298,8 @@ def test_unreadable_sources_are_left_out_and_listed(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     (tmp_path / "gpustack/changes").mkdir(parents=True)
     (tmp_path / "gpustack/changes/broken.jsonl").write_text("password=x\n")
+    (tmp_path / "gpustack/changes/linked.jsonl").symlink_to(tmp_path / "gpustack/changes/broken.jsonl")
+    (tmp_path / "no.yaml").write_text("version: 1\nkey: a secret that no spec has\n")
     link, binary, damaged = (tmp_path / name for name in ("link.conf", "binary.conf", "broken.conf"))
     binary.write_bytes(b"\xff\xfe")
     damaged.write_text("password\n")
@@ -302,7 +311,11 @@ def test_unreadable_sources_are_left_out_and_listed(tmp_path: Path, monkeypatch:
     assert reasons["broken.conf"] == "not understood"
     assert reasons["none.conf"] == "there is no such file"
     assert "can't list instances" in reasons["1.json"]
-    assert "records/broken.json" in reasons
+    assert reasons["records/broken.json"] == "no journal of gpustack"
+    assert reasons["records/linked.json"] == "a symbolic link"
+    assert reasons["spec.json"] == "not understood"
+    (tmp_path / "no.yaml").unlink()
+    assert omitted(tmp_path)["spec.json"] == "there is no such file"
 
 
 def collected(directory: Path, cloud: StandIn, **more: Any) -> dict[str, Any]:

@@ -140,6 +140,7 @@ def failed_in_a_large_cloud(
     log: tuple[str, ...] = (),
     sources: dict[str, Any] | None = None,
     zones: dict[str, list[str]] | None = None,
+    refused: str = "nothing",
     **more: Any,
 ) -> tuple[InstanceAnswer, StandIn]:
     """The answer about a failed instance with one GPU, in a cloud of 20 hosts whose K4200s are in use."""
@@ -162,6 +163,7 @@ def failed_in_a_large_cloud(
     answered = {"instanceAction": {**known_action, "events": [known]}}
     cloud.answers[f"compute /servers/{VM}/os-instance-actions/req-1"] = (200, answered)
     cloud.answers["compute /os-server-groups/team"] = (200, {"server_group": GROUP})
+    cloud.answers |= {path: REFUSED for path in (refused, *cloud.answers) if path.startswith(refused)}
     facts = partial(load_snapshot, places["snapshot"])
     read = WhySources(spec=places["spec"], snapshot=facts, log=log, **(sources or {}))
     return answer(cloud.connection, VM, read), cloud
@@ -226,6 +228,13 @@ def test_only_the_newest_request_counts(
         request_id,
     )
     assert bool(found.gpus) == (status == "ACTIVE")
+
+
+def test_hosts_that_may_not_be_listed_leave_the_reason(tmp_path: Path) -> None:
+    found, _cloud = failed_in_a_large_cloud(tmp_path, refused="placement ")
+    assert (found.now, found.to_dict()["fits_on"], found.to_dict()["reason"]) == (None, None, NO_HOST)
+    (gap,) = [gap for gap in found.gaps if gap.startswith("whether it fits now is unknown: ")]
+    assert "role admin" in gap
 
 
 def test_a_resize_is_not_compared(tmp_path: Path) -> None:
