@@ -149,7 +149,8 @@ def cloud(planted: Planted) -> StandIn:
         },
     }
     action = {"action": "create", "request_id": "req-1", "start_time": "2026-11-24T14:01:59", "message": "Error"}
-    action["user_id"] = entry["user_id"]
+    entry["fault"]["message"] += f" (user {entry['user_id']}, project {entry['tenant_id']})"
+    action["user_id"] = planted.name("3c2b1a0f5e6f4a3b2c1d0e9f8a7b6c5d")
     event = {"event": "compute_x", "result": "Error", "host": "gpu1", "traceback": free(planted, "step")}
     made = StandIn()
     made.answers["compute /servers?all_tenants=1"] = (200, {"servers": [{"id": VM}]})
