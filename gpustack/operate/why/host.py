@@ -103,7 +103,7 @@ def _with_rows(answers: Answers, sources: WhySources, gaps: list[str]) -> Answer
     try:
         known = databases.cells(databases.with_facts(sources.databases(), sources.facts))
     except DatabaseError as error:
-        gaps.append(error.what)
+        gaps.append(str(error).partition("\n")[0])
         return answers
     of_api = tuple(gap for gap in answers.gaps if gap.source is not Source.NOVA)
     more = {"servers": known.servers, "rows": known.rows, "verdicts": known.verdicts}

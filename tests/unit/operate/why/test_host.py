@@ -212,7 +212,7 @@ def test_databases_that_can_not_be_read_leave_the_api(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr("gpustack.fleet.databases.cells", refused)
     found, _cloud = asked(monkeypatch, tmp_path, rows=None, databases=lambda: Sources(api=None, cells=()))
-    assert (found.gaps, link_of(found, "row"), len(found.gpus)) == (["the database refused"], None, 3)
+    assert (found.gaps, link_of(found, "row"), len(found.gpus)) == (["cell cell1: the database refused"], None, 3)
 
 
 def test_gaps_of_nova_end_with_its_databases(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
