@@ -168,6 +168,7 @@ def test_flavors_and_images_that_can_not_be_used(monkeypatch: pytest.MonkeyPatch
     [
         ({}, 8, ""),  # 8 instances, 8 cores
         ({"totalInstancesUsed": 7}, 3, ""),
+        ({"maxTotalInstances": 0, "totalInstancesUsed": 0}, 0, "instances needs 1, 0 left"),
         ({"totalCoresUsed": 20}, 0, "cores needs 1, 0 left"),
         ({"totalCoresUsed": 25}, 0, "cores needs 1, 0 left"),
         ({"maxTotalRAMSize": 1 << 20, "totalCoresUsed": 19}, 0, "ram needs 512, 0 left"),
@@ -193,7 +194,7 @@ def test_limits_of_keystone_count_if_nova_enforces_them(
     """One for all projects, which another project and this one replace. Keystone is a stand-in."""
     default = Limit(id="1", resource_class="DISK_GB", limit=3)
     limits = (replace(default, id="2", limit=1, project="b" * 32), replace(default, id="3", limit=7, project=PROJECT))
-    of_ram = replace(default, id="4", resource_class="MEMORY_MB", limit=2048)
+    of_ram = replace(default, id="4", resource_class="MEMORY_MB", limit=1024)  # as many as fit in DISK_GB
     keystone = SimpleNamespace(
         present=lambda: Present(defaults=(default, of_ram), limits=limits),
         used=lambda project: {"DISK_GB": 5} if project == PROJECT else {},
