@@ -66,7 +66,7 @@ def fresh(view: NodeView, row: PciRow, clock: Clock) -> list[str]:
     if instance is not None and not (owner and owner.on(view.node)) and clock.recent(instance.updated_at):
         reasons.append(f"instance {instance.uuid} was written less than {_minutes(clock)} ago")
     silent = (HostState.DOWN, HostState.FORCED_DOWN)
-    if not view.node.deleted and view.host_state(clock) in silent:
+    if view.host_state(clock) in silent:
         moments = {f"compute node {view.node.name}": view.node.updated_at}
         if view.service is not None:  # each report writes it too, also if the recorded time of the report is wrong
             moments[f"the nova-compute service of {view.service.host}"] = view.service.updated_at

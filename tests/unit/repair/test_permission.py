@@ -154,6 +154,7 @@ def test_what_an_answer_permits(case: str, klass: str, answers: dict[str, Usage]
     settled = permission.settle(judged(case, klass), answers)
     assert settled.status == status, settled.because
     assert (settled.repair is None) == (status != "stale")
+    assert settled.stop == (status == "stale" and klass in "FJ" and STOPPED in case)
     if status == "undecided":
         assert "--gone" in settled.advice
 
@@ -211,6 +212,15 @@ def test_the_proof_is_recorded(case: str, answer: Usage, witness: str) -> None:
     (text,) = permission.witnesses(verdict, {"gpu1": answer})
     assert witness in text
     assert permission.settle(verdict, {"gpu1": answer}).evidence == (*verdict.evidence, text)
+
+
+@pytest.mark.parametrize(
+    ("functions", "present"),
+    [({}, "no such function"), ({"0000:81:00.0": "10de:20b5"}, "10de:20b5 there")],
+)
+def test_missing_proof_names_the_device_of_the_machine(functions: dict[str, str], present: str) -> None:
+    settled = permission.settle(judged(f"{UP}\n{B}", "B"), {"gpu1": Usage(functions=functions), "gpu2": COMPLETE})
+    assert f"0000:81:00.0 is 10de:11b4 by its row, and the machine has {present}" in settled.because
 
 
 def test_only_the_named_host_is_declared_gone() -> None:
@@ -396,7 +406,7 @@ WAITING = Waiting(
     ("usage", "waiting", "status"),
     [
         ({"age": timedelta(hours=1)}, {}, Status.STUCK),
-        ({"age": timedelta(hours=1.95)}, {}, Status.PROTECTED),
+        ({"age": timedelta(hours=1.9)}, {}, Status.PROTECTED),
         ({"age": None}, {}, Status.PROTECTED),
         ({"age": timedelta(hours=1), "gap": "no libvirt"}, {}, Status.PROTECTED),
         ({"age": timedelta(hours=1), "names": frozenset({"gpu7"})}, {}, Status.PROTECTED),
