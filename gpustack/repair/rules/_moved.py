@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from gpustack.base.by_key import by_key
 from gpustack.novadb.model import PciRow
 from gpustack.novadb.view import NodeView, Owner
-from gpustack.repair.evidence import renamed
 
 
 def left_behind(view: NodeView) -> Iterator[tuple[PciRow, Owner]]:
@@ -26,8 +25,3 @@ def left_behind_by_owner(view: NodeView) -> Iterator[tuple[tuple[PciRow, ...], O
 def unknown(owner: Owner) -> bool:
     """Whether a database that could have the owner could not be read."""
     return owner.unknown_because is not None
-
-
-def maybe_here(view: NodeView, owner: Owner) -> bool:
-    """Whether the owner is, or may be, on this compute node."""
-    return owner.on(view.node) or (not view.node.deleted and renamed(view, owner))

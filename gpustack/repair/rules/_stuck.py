@@ -90,7 +90,7 @@ def _reverted(owner: Owner, verdict: Verdict, view: NodeView, clock: Clock) -> M
         and (move.dest_compute, move.dest_node) == (view.node.host, view.node.hypervisor_hostname)
         and not extends(move.source_compute or "", move.dest_compute or "")
         and instance.vm_state in ("active", "stopped")
-        and not owner.migrations_elsewhere
+        and not (owner.migrations_elsewhere or move.cross_cell_move)
         and not any(other.status == ERROR for other in owner.migrations)
         and all(clock.state(service) is HostState.UP for service in ends)
         and move.updated_at is not None

@@ -4,9 +4,8 @@ from collections.abc import Iterator
 
 from gpustack.novadb.clock import Clock
 from gpustack.novadb.view import NodeView
-from gpustack.repair.evidence import lacks
+from gpustack.repair.evidence import lacks, renamed
 from gpustack.repair.judgement import Case
-from gpustack.repair.rules._moved import maybe_here
 from gpustack.repair.verdict import Repair, Status, Verdict
 
 CLASS = "J"
@@ -30,7 +29,7 @@ def _decision(case: Case) -> Verdict:
         if case.up:
             return case.verdict(Status.STALE, because, repair=Repair.RESTART)
         return case.verdict(Status.HEALS, f"{because} again", starts=True)
-    if maybe_here(case.view, case.owner) and lacks(case.view, case.owner):
+    if renamed(case.view, case.owner) and lacks(case.view, case.owner):
         return case.verdict(
             Status.REPORT,
             "the owner is on this node and lacks a device: it may be using this one",

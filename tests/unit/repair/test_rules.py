@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from gpustack.repair import rules
-from gpustack.repair.verdict import Status, Verdict
+from gpustack.repair.verdict import Lingering, Status, Verdict
 from support import allocation, neighbourhood
 from support.cleanup_cases import CASES
 
@@ -79,6 +82,86 @@ def test_down_host_is_named_with_its_last_report(seen: int | None, state: str) -
     assert verdict.status is Status.STUCK
     assert f"nova-compute on gpu2 {state}" in verdict.because
     assert verdict.because.endswith(" and must continue the work")
+
+
+LONG = {"task": "resize_migrating", "age": 4000}
+COPY = {"status": "migrating", "from": "gpu2", "to": "gpu1", "age": 5000}
+
+
+def of_instance(entry: Mapping[str, Any], **case: Any) -> Verdict:
+    """The verdict on a row of gpu1 that names an instance."""
+    rows = [{"status": "allocated", "owner": "vm"}]
+    (verdict,) = judged({"stuck_after": 3600, "service": {"seen": 5}, "rows": rows, "owners": {"vm": entry}, **case})
+    return verdict
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ({**LONG, "moves": [COPY]}, ("resize_migrating", 4000, ("gpu2", "gpu1"), True)),
+        ({**LONG, "moves": [COPY, {**COPY, "age": 3700}]}, ("resize_migrating", 3700, ("gpu2", "gpu1"), True)),
+        ({**LONG, "age": 3600}, ("resize_migrating", 3600, ("gpu2",), True)),
+        ({**LONG, "age": 3599}, None),
+        ({**LONG, "moves": [{**COPY, "age": 3599}]}, None),
+        ({"task": "unshelving", "age": 4000}, ("unshelving", 4000, ("gpu2",), False)),
+        ({**LONG, "host": None}, ("resize_migrating", 4000, (), True)),
+        ({**LONG, "moves": [{**COPY, "type": "evacuation"}]}, ("resize_migrating", 4000, ("gpu1",), True)),
+        ({**LONG, "in_several_cells": True}, ("resize_migrating", 4000, (), True)),
+        ({"age": 4000, "in_several_cells": True}, ("", 4000, (), False)),
+        ({"task": "folding_proteins", "age": 4000}, ("folding_proteins", 4000, ("gpu2",), False)),
+        ({"age": 4000, "state": "resized", "moves": [{**COPY, "status": "finished"}]}, None),
+        ({"age": 4000}, None),
+    ],
+)
+def test_work_that_may_wait_for_a_nova_compute_is_described(
+    entry: dict[str, Any], expected: tuple[str, int, tuple[str, ...], bool] | None
+) -> None:
+    waiting = of_instance(entry).waiting
+    if expected is None or waiting is None:
+        assert waiting is expected
+        return
+    task, age, hosts, by_compute = expected
+    assert (waiting.instance, waiting.task, waiting.since) == ("vm", task, neighbourhood.ago(age))
+    assert (waiting.age, waiting.younger) == (timedelta(seconds=age), timedelta(seconds=age - 60))
+    assert (waiting.hosts, waiting.by_compute) == (hosts, by_compute)
+    assert waiting.advice
+
+
+def test_a_lost_move_is_recorded_as_it_was_seen() -> None:
+    verdict = of_instance({"moves": [{**COPY, "age": 3700}]})
+    since = neighbourhood.ago(3700)
+    assert since is not None
+    assert verdict.lingering == Lingering(status="migrating", host="gpu2", since=since)
+    assert "the instance is at its source, gpu2" in verdict.because
+    assert (verdict.again, verdict.waiting) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "crossing", "age", "status"),
+    [
+        (True, False, 86399, "protected"),
+        (True, False, 86400, "stuck"),
+        (False, True, 86399, "protected"),
+        (False, True, 86400, "stuck"),
+        (False, False, 3600, "stale"),
+    ],
+)
+def test_hosts_of_another_cell_may_continue_the_work(elsewhere: bool, crossing: bool, age: int, status: str) -> None:
+    case = {
+        "stuck_after": 3600,
+        "service": {"seen": 5},
+        "rows": [{"status": "allocated", "owner": "vm"}],
+        "owners": {"vm": {"age": age, "moves": [{**COPY, "age": age}]}},
+    }
+    seen = neighbourhood.view(case)
+    owner = seen.owners["vm"]
+    move = replace(owner.migrations[0], cross_cell_move=crossing)
+    moved = replace(owner, migrations=(move,), migrations_elsewhere=(replace(move, id=2),) if elsewhere else ())
+    (verdict,) = rules.judge(replace(seen, owners={"vm": moved}), neighbourhood.clock(case))
+    assert verdict.status == status, verdict.because
+    if status == "protected":
+        assert verdict.waiting is not None
+        assert verdict.waiting.hosts == ()
 
 
 def test_every_class_has_a_case_that_is_wrong_and_one_that_is_left_alone() -> None:
