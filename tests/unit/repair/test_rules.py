@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gpustack.repair import rules
+from gpustack.repair.rules._stuck import PAGE
 from gpustack.repair.verdict import Lingering, Status, Verdict
 from support import allocation, neighbourhood
 from support.cleanup_cases import CASES
@@ -104,6 +105,7 @@ def of_instance(entry: Mapping[str, Any], **case: Any) -> Verdict:
         ({**LONG, "age": 3599}, None),
         ({**LONG, "moves": [{**COPY, "age": 3599}]}, None),
         ({"task": "unshelving", "age": 4000}, ("unshelving", 4000, ("gpu2",), False)),
+        ({**LONG, "host": "gpu3", "moves": [COPY]}, ("resize_migrating", 4000, ("gpu2", "gpu1"), True)),
         ({**LONG, "host": None}, ("resize_migrating", 4000, (), True)),
         ({**LONG, "moves": [{**COPY, "type": "evacuation"}]}, ("resize_migrating", 4000, ("gpu1",), True)),
         ({**LONG, "in_several_cells": True}, ("resize_migrating", 4000, (), True)),
@@ -162,6 +164,64 @@ def test_hosts_of_another_cell_may_continue_the_work(elsewhere: bool, crossing: 
     if status == "protected":
         assert verdict.waiting is not None
         assert verdict.waiting.hosts == ()
+
+
+@pytest.mark.parametrize(
+    ("case", "again"),
+    [
+        ({"rows": [{"status": "allocated", "owner": "vm", "age": 20}]}, 280),
+        ({"rows": [{"status": "allocated", "owner": "vm", "age": 20}], "owners": {"vm": {"age": 10}}}, 290),
+        ({"owners": {"vm": {"moves": [{"status": "error", "age": 30}, {"status": "error", "age": 40}]}}}, 270),
+        ({"rows": [{"status": "allocated", "owner": "vm", "age": 20}], "owners": {"vm": {"task": "spawning"}}}, None),
+        ({"service": {"seen": 5}, "node": {"age": 5}}, None),
+        ({"rows": [{"status": "unavailable"}], "out_of_service": ["0000:81:00.0"]}, None),
+    ],
+    ids=["row", "instance", "migrations", "work", "heals", "out of service"],
+)
+def test_end_of_the_grace_time_is_named_if_only_it_protects(case: dict[str, Any], again: int | None) -> None:
+    (verdict,) = judged({"rows": [{"status": "allocated", "owner": "vm"}], "owners": {"vm": {}}, **case})
+    assert verdict.again == (None if again is None else neighbourhood.NOW + timedelta(seconds=again))
+
+
+@pytest.mark.parametrize(
+    ("entry", "case", "advice"),
+    [
+        (
+            {"task": "rebuilding", "moves": [{"status": "pre-migrating", "type": "evacuation"}], "host": "gpu3"},
+            {"services": {"gpu2": {}}},
+            "evacuate it again; the record 1 is what its old host needs",
+        ),
+        (
+            {"moves": [{"status": "migrating"}]},
+            {},
+            f"the hosts of migration 1, as {PAGE} shows; then: openstack server set --state active vm; set the",
+        ),
+        ({"moves": [{"status": "migrating"}], "deleted": 7200}, {}, f"as {PAGE} shows; then: set the migration"),
+        (
+            {"state": "resized", "moves": [{"status": "finished"}]},
+            {"services": {"gpu2": {}}},
+            f"confirm or revert the resize of vm; if the host is lost, follow {PAGE} for migration 1",
+        ),
+        ({"in_several_cells": True, "age": 90000, "task": "resize_prep"}, {}, "hosts of migration (none)"),
+    ],
+    ids=["evacuation", "alive", "deleted", "resized", "without migration"],
+)
+def test_advice_for_a_stuck_migration(entry: dict[str, Any], case: dict[str, Any], advice: str) -> None:
+    verdict = of_instance(entry, **case)
+    assert verdict.status is Status.STUCK
+    assert advice in verdict.advice
+
+
+@pytest.mark.parametrize(
+    ("case", "because"),
+    [
+        ({"node": {"deleted": 7200}, "rows": [{"status": "available"}]}, "and nobody owns the device"),
+        ({"node": {"deleted": 7200}}, "and its owner is not on this host"),
+    ],
+)
+def test_reasons_name_what_was_seen(case: dict[str, Any], because: str) -> None:
+    (verdict,) = judged({"rows": [{"status": "allocated", "owner": "vm"}], "owners": {"vm": {}}, **case})
+    assert verdict.because.endswith(because)
 
 
 def test_every_class_has_a_case_that_is_wrong_and_one_that_is_left_alone() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from types import SimpleNamespace
@@ -13,20 +14,41 @@ from gpustack.base.errors import CloudError
 from gpustack.cloud import placement
 from gpustack.cloud.placement import Provider
 from gpustack.repair.rules import _unallocated as unallocated
+from gpustack.repair.verdict import Verdict
 from support import neighbourhood
 
 GPU, NODE, CLASS = "gpu-provider", "node", "CUSTOM_PCI_10DE_11B4"
 
 
-def statuses(
-    case: dict[str, Any], allocations: dict[str, int], *, of_node: bool, total: int = 1, reserved: int = 0, **moved: str
-) -> list[str]:
-    """The statuses of the verdicts on the provider of the case's first row, and of which instance where there are more.
+def statuses(case: dict[str, Any], allocations: dict[str, int], **more: Any) -> list[str]:
+    """The statuses of :func:`judged`, and of which instance where there are more."""
+    several = len(case["owners"]) > 1 if "owners" in case else False
+    return [
+        f"{verdict.owner} {verdict.status.value}" if several else verdict.status.value
+        for verdict in judged(case, allocations, **more)
+    ]
+
+
+def judged(
+    case: dict[str, Any],
+    allocations: dict[str, int],
+    *,
+    of_node: bool,
+    total: int = 1,
+    reserved: int = 0,
+    before: dict[str, int] | None = None,
+    root: str = NODE,
+    **moved: str,
+) -> list[Verdict]:
+    """The verdicts on the provider of the case's first row.
 
     :param total: how much there is of the provider: one for each virtual function.
+    :param before: the allocations when the providers were listed, if they were others.
+    :param root: the compute node of which the provider is.
     """
     view = neighbourhood.view(case)
-    provider = Provider(uuid=GPU, name="", root=NODE, address=view.rows[0].address, held=allocations)
+    held = allocations if before is None else before
+    provider = Provider(uuid=GPU, name="", root=root, address=view.rows[0].address, held=held)
 
     def ask(path: str, _method: str, **_more: object) -> Any:
         if path.endswith("/inventories"):
@@ -39,9 +61,7 @@ def statuses(
         return SimpleNamespace(status_code=200, json=lambda: content)
 
     cloud: Any = SimpleNamespace(placement=SimpleNamespace(request=ask))
-    verdicts = list(unallocated.judge(view, neighbourhood.clock(case), provider, moved, cloud))
-    several = len(case["owners"]) > 1 if "owners" in case else False
-    return [f"{verdict.owner} {verdict.status.value}" if several else verdict.status.value for verdict in verdicts]
+    return list(unallocated.judge(view, neighbourhood.clock(case), provider, moved, cloud))
 
 
 TAKEN = {"rows": [{"status": "allocated", "owner": "vm"}], "owners": {"vm": {"host": "gpu1"}}}
@@ -78,6 +98,50 @@ def test_what_gives_nothing_away() -> None:
     assert statuses(case, {}, of_node=False, reserved=1) == []  # used once, and reserved since
     assert statuses(case, {"other": 1}, of_node=False) == []  # somebody else's: class Q tells of that
     assert statuses(case, {"move": 1}, of_node=False, move="vm") == []  # the instance's own migration has it
+    assert statuses(case, {"vm": 1}, of_node=True, before={}) == []  # allocated meanwhile
+
+
+def test_advice_depends_on_the_allocations_of_the_instance() -> None:
+    case = {**TAKEN, **UP}
+    heal = "nova-manage placement heal_allocations --instance vm"
+    (none,) = judged(case, {}, of_node=False)
+    assert none.advice == f"run {heal}; the next periodic adds the device"
+    (elsewhere,) = judged(case, {}, of_node=True, root="another")
+    assert elsewhere.because == none.because
+    assert elsewhere.advice.startswith(f"it has allocations of {NODE} alone: find out why. {heal} does nothing while")
+    (overdue,) = judged(case, {}, of_node=True)
+    assert "plan again in some minutes" in overdue.advice
+
+
+BOTH = {
+    "rows": [{"status": "allocated", "owner": "vm", "request": request} for request in ("r1", "r2")],
+    "owners": {"vm": {"host": "gpu1", "wants": ["r1", "r2"]}},
+}
+
+
+def candidates(case: dict[str, Any], held: int, **aliases: str | None) -> dict[str, list[int]]:
+    """The rows of the first device that Placement has not allocated, by owner; Placement is not asked for them.
+
+    :param aliases: the alias of each request; None for a Neutron port.
+    """
+    view = neighbourhood.view(case)
+    owner = view.owners["vm"]
+    requests = [
+        dataclasses.replace(request, alias_name=aliases.get(request.request_id or "", "gpu"))
+        for request in owner.requests or ()
+    ]
+    view = dataclasses.replace(view, owners={"vm": dataclasses.replace(owner, requests=tuple(requests))})
+    provider = Provider(uuid=GPU, name="", root=NODE, address=view.rows[0].address, held={"vm": held} if held else {})
+    return {uuid: [row.id for row in rows] for uuid, rows in unallocated.candidates(view, provider).items()}
+
+
+def test_only_rows_of_the_device_and_of_no_port_need_an_allocation() -> None:
+    assert candidates(BOTH, 0) == {"vm": [1]}
+    assert candidates(BOTH, 1) == {}
+    assert candidates(BOTH, 0, r1=None) == {}
+    assert candidates(BOTH, 0, r2=None) == {"vm": [1]}
+    deleted = {**BOTH, "rows": [{**BOTH["rows"][0], "deleted": 1}]}  # type: ignore[dict-item]
+    assert candidates(deleted, 0) == {}
 
 
 def card(*owners: str | None) -> dict[str, Any]:
