@@ -157,6 +157,8 @@ def test_what_an_answer_permits(case: str, klass: str, answers: dict[str, Usage]
     assert settled.stop == (status == "stale" and klass in "FJ" and STOPPED in case)
     if status == "undecided":
         assert "--gone" in settled.advice
+    if answers.get("gpu1") == uses(owner=""):
+        assert settled.because == "the hypervisor of gpu1 reports 0000:81:00.0 in use by an unknown process"
 
 
 def test_a_verdict_without_a_repair_needs_no_answer() -> None:
@@ -204,8 +206,9 @@ def test_nova_compute_is_stopped_where_a_repair_needs_it(case: str, klass: str, 
         (f"{DOWN}\n{ROW}\nowners: {{vm: }}", COMPLETE, "gpu1: no guest uses a device that may become free"),
         (f"{DOWN}\n{ROW}\nowners: {{vm: }}", Usage(gap="no way"), "gpu1: not asked with success"),
         (f"{DOWN}\n{ROW}\n{LACKING}", Usage(gap="no way", gone=True), "declared gone by the operator"),
+        (f"{STOPPED}\n{ROW}\nowners: {{vm: }}", Usage(gap="no way", gone=True), "gpu1: not asked with success"),
     ],
-    ids=["complete", "spared", "gone"],
+    ids=["complete", "spared", "gone", "spared, and contrary to --gone"],
 )
 def test_the_proof_is_recorded(case: str, answer: Usage, witness: str) -> None:
     verdict = judged(case, "A")
@@ -413,10 +416,11 @@ WAITING = Waiting(
         ({"age": timedelta(hours=1)}, {"by_compute": False}, Status.PROTECTED),
         ({"age": timedelta(hours=1)}, {"hosts": ("gpu2", "gpu3")}, Status.PROTECTED),
         ({"age": timedelta(hours=1)}, {"hosts": ()}, Status.PROTECTED),
+        ({"age": timedelta(hours=1)}, None, Status.PROTECTED),
     ],
 )
 def test_a_task_of_which_no_nova_compute_knows(
-    usage: dict[str, object], waiting: dict[str, object], status: Status
+    usage: dict[str, object], waiting: dict[str, object] | None, status: Status
 ) -> None:
     """Only a complete answer of each host that may continue it shows that its nova-compute started later."""
     verdict = Verdict(
@@ -431,7 +435,7 @@ def test_a_task_of_which_no_nova_compute_knows(
         owner="vm",
         evidence=(),
         because="a task",
-        waiting=replace(WAITING, **waiting),  # type: ignore[arg-type]
+        waiting=None if waiting is None else replace(WAITING, **waiting),  # type: ignore[arg-type]
     )
     answer = Usage(**{"names": frozenset({"gpu2"}), **usage})  # type: ignore[arg-type]
     judged = permission.restarted(verdict, {"gpu2": answer})
@@ -445,7 +449,14 @@ def test_only_devices_that_hosts_were_asked_about_are_freed() -> None:
     def change(address: str, status: str) -> Change:
         return Change(table="pci_devices", id=1, seen={"address": address}, new={"status": status})
 
+    retired = judged(f"service: null\nnode: {{deleted: 7200}}\n{ROW}\nowners: {{vm: }}", "C")
     asked, other = change("0000:81:00.0", "available"), change("0000:81:00.1", "available")
+    assert permission.permits(retired, [asked])
+    assert not permission.permits(retired, [other])
+    capitals = judged(
+        f"{DOWN}\nrows: [{{status: allocated, owner: vm, address: '0000:AF:00.0'}}]\nowners: {{vm: }}", "A"
+    )
+    assert permission.permits(capitals, [change("0000:AF:00.0", "available")])
     assert permission.permits(verdict, [asked, change("0000:81:00.1", "unavailable")])
     assert not permission.permits(verdict, [asked, other])
     assert not permission.permits(replace(verdict, questions=None), [asked])

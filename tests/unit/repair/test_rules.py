@@ -212,16 +212,53 @@ def test_advice_for_a_stuck_migration(entry: dict[str, Any], case: dict[str, Any
     assert advice in verdict.advice
 
 
+OTHER_CARD = {"hardware": {"present": {"0000:81:00.0": "10de:20b5 type-PF"}}, "service": {"seen": 5}}
+IN_USE = ": a device in use may go to another instance"
+
+
 @pytest.mark.parametrize(
-    ("case", "because"),
+    ("klass", "case", "because"),
     [
-        ({"node": {"deleted": 7200}, "rows": [{"status": "available"}]}, "and nobody owns the device"),
-        ({"node": {"deleted": 7200}}, "and its owner is not on this host"),
+        ("C", {"node": {"deleted": 7200}, "rows": [{"status": "available"}]}, "and nobody owns the device"),
+        ("C", {"node": {"deleted": 7200}}, "and its owner is not on this host"),
+        ("L", {"rows": [], "owners": {"vm": {"host": "gpu1"}}}, f"asks for 1 device, and 1 of them has no row{IN_USE}"),
+        (
+            "O",
+            {**OTHER_CARD, "rows": [{"status": "available"}]},
+            "the host has another device at 0000:81:00.0: 10de:20b5, type-PF",
+        ),
+        (
+            "L",
+            {"owners": {"vm": {"host": "gpu1", "wants": ["r1", "r2"]}}},
+            f"2 devices, and 2 of them have no row; 1 rows that name it do not match its requests{IN_USE}",
+        ),
     ],
 )
-def test_reasons_name_what_was_seen(case: dict[str, Any], because: str) -> None:
-    (verdict,) = judged({"rows": [{"status": "allocated", "owner": "vm"}], "owners": {"vm": {}}, **case})
-    assert verdict.because.endswith(because)
+def test_reasons_name_what_was_seen(klass: str, case: dict[str, Any], because: str) -> None:
+    verdicts = judged({"rows": [{"status": "allocated", "owner": "vm"}], "owners": {"vm": {}}, **case})
+    (reason,) = (verdict.because for verdict in verdicts if verdict.klass == klass)
+    assert reason.endswith(because)
+
+
+BLOCKED = {"status": "unavailable", "owner": "vm", "type": "type-VF", "parent": "0000:81:00.0"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "taken"),
+    [
+        ([{"status": "available"}], False),
+        ([{"status": "allocated", "owner": "vm", "request": "r1"}], True),
+        ([{"status": "allocated", "owner": "vm", "request": "r1", "type": "type-PF"}, BLOCKED], True),
+    ],
+)
+def test_instance_whose_device_is_gone_is_looked_at_first(rows: list[dict[str, Any]], taken: bool) -> None:
+    owners = {"vm": {"host": "gpu1"}} if taken else {}
+    verdicts = judged({"service": {"seen": 5}, "hardware": {"present": {}}, "rows": rows, "owners": owners})
+    assert [verdict.klass for verdict in verdicts] == ["O"] * len(rows)
+    for verdict in verdicts:
+        assert verdict.advice.startswith("look at the instance's domain; cold-migrate it away") is taken
+        assert verdict.advice.endswith("run gpustack cleanup plan --ask-hosts --host gpu1")
+        assert verdict.then.endswith("restart nova-compute: it removes a free row, and adds a right one")
 
 
 def test_every_class_has_a_case_that_is_wrong_and_one_that_is_left_alone() -> None:
