@@ -50,16 +50,15 @@ def carry_out_repair(wanted: PlannedVerdict, api: Repairing, begin: Begin) -> En
         return skipped(f"cell {wanted['cell']} is not among the named databases; nothing was written")
     if wanted["repair"] == Repair.UNSET_ALLOCATION:
         return unset(cell, wanted, api, begin)
-    verdict = _judge_again(cell, wanted, api)
-    if (changed := _changed(verdict, wanted, "since the plan")) or verdict is None:
-        return changed or GONE
+    verdict = _judged(cell, wanted, api, "since the plan")
+    if isinstance(verdict, Ended):
+        return verdict
     if detail := permission.unstopped(verdict):
         return skipped(detail)
     usages = permission.answers(verdict, api.ask, api.selection.gone)
-    if usages:  # asking takes time
-        verdict = _judge_again(cell, wanted, api)
-        if (changed := _changed(verdict, wanted, "while the hosts were asked")) or verdict is None:
-            return changed or GONE
+    verdict = _judged(cell, wanted, api, "while the hosts were asked")  # asking takes time
+    if isinstance(verdict, Ended):
+        return verdict
     settled = permission.settle(verdict, usages)
     if refusal := refused(settled):
         return refusal
@@ -69,25 +68,24 @@ def carry_out_repair(wanted: PlannedVerdict, api: Repairing, begin: Begin) -> En
         return Ended(ChangeResult.FAILED, f"{error.what}; nothing was written")
 
 
-def _changed(verdict: Verdict | None, wanted: PlannedVerdict, moment: str) -> Ended | None:
-    """Return the end if the verdict differs from the planned one; None if it is the same."""
-    if verdict is None:
-        return GONE
-    if verdict.status is Status.HEALS:
-        return Ended(ChangeResult.UNCHANGED, verdict.because)
-    if verdict.status is not Status.STALE or key(verdict.to_dict()) != key(wanted):
-        return skipped(f"changed {moment}; now it is {verdict.status}: {verdict.because}")
-    return None
+def _judged(cell: Cell, wanted: PlannedVerdict, api: Repairing, moment: str) -> Verdict | Ended:
+    """Judge again; return the end of the repair if the verdict differs from the planned one.
 
-
-def _judge_again(cell: Cell, wanted: PlannedVerdict, api: Repairing) -> Verdict | None:
+    :param moment: when it may have changed.
+    """
     hosts = frozenset({wanted["host"]}) if wanted["host"] else None
     ids = {device["id"] for device in wanted["devices"]}
     fresh = verdicts_of(api.sources, cell, replace(api.selection, hosts=hosts, instance=None, classes=frozenset()))
     for verdict in fresh:
         if ids & {row.id for row in verdict.rows} or (not ids and about(verdict.to_dict()) == about(wanted)):
-            return verdict
-    return None
+            break
+    else:
+        return GONE
+    if verdict.status is Status.HEALS:
+        return Ended(ChangeResult.UNCHANGED, verdict.because)
+    if verdict.status is not Status.STALE or key(verdict.to_dict()) != key(wanted):
+        return skipped(f"changed {moment}; now it is {verdict.status}: {verdict.because}")
+    return verdict
 
 
 def _repair(cell: Cell, verdict: Verdict, begin: Begin, witness: str) -> Ended:

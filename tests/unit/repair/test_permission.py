@@ -112,6 +112,7 @@ def uses(address: str = "0000:81:00.0", owner: str = "vm", gap: str = "") -> Usa
             {"gpu1": Usage(users={"0000:01:00.0": frozenset({"x"})}, functions={**GPUS, "0000:01:00.0": "8086:1572"})},
             "stale",
         ),
+        (f"{STOPPED}\n{F}", "F", {"gpu1": uses("0000:01:00.0", "x")}, "report"),  # nothing shows what it is
         # A nova-compute that runs is not stopped, whatever its service and the operator say.
         (f"{STOPPED}\n{F}", "F", {"gpu1": Usage(functions=GPUS, nova_compute=True)}, "report"),
         # It runs, as it should, on a host that need not be stopped; no user is no use.
