@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
 from email.utils import format_datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from gpustack.cloud.placement import Provider
+from gpustack.cloud.placement import Known, Provider
 from gpustack.novadb.sources import Sources
 from gpustack.repair import plan
 from gpustack.repair.plan import Selection
+from gpustack.repair.rules import q_allocation_drift as drift
 from support import neighbourhood
 from support.allocation import CASE, judged, verdicts
-from support.cellfile import CellFile, nova_conf
+from support.cellfile import CellFile, ago, nova_conf
+from support.cleanup_runs import sql
+
+Build = Callable[[CellFile, int], dict[str, int]]
+"""Inserts rows of gpu1, whose compute node has this id; returns what Placement has allocated of its device."""
+GPU = "0000:81:00.0"
 
 
 def written(seconds: int) -> str:
@@ -47,7 +56,8 @@ def test_a_consumer_that_no_cell_knows_is_reported_and_left_alone(headers: dict[
     assert "1 of other providers" in evidence
     if status == "report":
         assert "openstack server show stranger" in verdict.advice
-        assert "unset --provider gpu stranger" in verdict.advice
+        assert "resource provider allocation show stranger)" in verdict.advice
+        assert "resource provider allocation unset --provider gpu stranger" in verdict.advice
 
 
 @pytest.mark.parametrize(
@@ -82,3 +92,125 @@ def test_an_allocation_below_a_compute_node_without_any_row(tmp_path: Path) -> N
         ("gpu2", "elsewhere", "report", None),
     ]
     assert all("the device has no row" in verdict.because for verdict in verdicts)
+
+
+def allocated_to_a_move(status: str, **move: object) -> Build:
+    """A migration between two other hosts, whose allocation of gpu1's free device remains."""
+
+    def build(cell: CellFile, node: int) -> dict[str, int]:
+        cell.device(node, GPU)
+        cell.instance("vm", "gpu2", wants=())
+        cell.move("vm", "gpu2", "gpu3", status, **move)
+        sql(cell, "UPDATE migrations SET uuid = 'move'")
+        return {"move": 1}
+
+    return build
+
+
+def allocated_to(uuid: str, *, row: dict[str, object], place: str = "gpu2", **instance: object) -> Build:
+    """A device that Placement has allocated to an instance."""
+
+    def build(cell: CellFile, node: int) -> dict[str, int]:
+        cell.device(node, GPU, **{"status": "available", **row})  # type: ignore[arg-type]
+        cell.instance("vm", place, **{"wants": (), **instance})  # type: ignore[arg-type]
+        cell.instance("other", "gpu1", wants=("r1",))
+        return {uuid: 1}
+
+    return build
+
+
+def taken_by(owner: str, status: str = "allocated") -> dict[str, object]:
+    return {"status": status, "instance_uuid": owner, "request_id": "r1"}
+
+
+def beside_its_own(cell: CellFile, node: int) -> dict[str, int]:
+    cell.device(node, GPU)
+    cell.device(node, "0000:82:00.0", **taken_by("vm"))  # type: ignore[arg-type]
+    cell.instance("vm", "gpu1")
+    return {"vm": 1}
+
+
+def while_its_migration_holds_it(cell: CellFile, node: int) -> dict[str, int]:
+    """A move within the host: the instance's row is here, and its old allocation is the migration's."""
+    cell.device(node, GPU, **taken_by("vm"))  # type: ignore[arg-type]
+    cell.instance("vm", "gpu1")
+    cell.move("vm", "gpu1", "gpu2", "completed")
+    sql(cell, "UPDATE migrations SET uuid = 'move'")
+    return {"move": 1}
+
+
+@pytest.mark.parametrize(
+    ("build", "expected", "because"),
+    [
+        (allocated_to("vm", row=taken_by("vm"), place="gpu1", wants=("r1",)), [], ""),
+        (allocated_to("vm", row=taken_by("vm", "claimed"), place="gpu1", wants=("r1",)), [], ""),
+        (allocated_to("vm", row={}), ["Q stale"], "the row is not its, and Nova never takes such an allocation away"),
+        (allocated_to("vm", row=taken_by("other")), ["Q stale"], "the row is not its"),
+        (
+            allocated_to("vm", row={"instance_uuid": "vm"}),
+            ["Q protected"],
+            "a row of the device still names the instance",
+        ),
+        (allocated_to("vm", row={"updated_at": ago(20)}), ["Q protected"], "was written within the grace time"),
+        (
+            allocated_to("vm", row={}, updated_at=ago(20)),
+            ["Q protected"],
+            "instance vm was written within the grace time",
+        ),
+        (allocated_to("vm", row={}, task_state="spawning", updated_at=ago(20)), ["Q protected"], "(spawning)"),
+        (allocated_to_a_move("completed"), ["Q stale"], "the row is not its"),
+        (allocated_to_a_move("error"), ["Q protected"], "is error"),
+        (allocated_to_a_move("running", updated_at=ago(20)), ["Q protected"], "is running"),
+        (allocated_to_a_move("completed", updated_at=ago(20)), ["Q protected"], "was written within the grace time"),
+        (
+            allocated_to_a_move("completed", deleted=9, updated_at=ago(20)),
+            ["Q protected"],
+            "was written within the grace",
+        ),
+        (beside_its_own, ["S stale"], "all of which are allocated to it"),
+        (while_its_migration_holds_it, ["Q protected"], "a row of the device still names the instance"),
+    ],
+)
+def test_only_allocations_that_nobody_needs_are_stale(
+    tmp_path: Path, build: Build, expected: list[str], because: str
+) -> None:
+    cell = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
+    held = build(cell, cell.host("gpu1", seen=3))
+    for name in ("gpu2", "gpu3"):
+        cell.host(name, seen=3)
+    gpu = Provider(uuid="gpu", name="gpu1_GPU", root="node-gpu1", address=GPU, held=held)
+    own = Provider(uuid="own", name="gpu1_OWN", root="node-gpu1", address="0000:82:00.0", held={"vm": 1})
+    sources = Sources.from_nova_conf([nova_conf(tmp_path, {"cell1": cell.url})])
+    devices = [gpu, own] if build is beside_its_own else [gpu]
+
+    verdicts = plan.leftovers_of(sources, sources.cells[0], Selection(), FullyAllocated(), devices)  # type: ignore[arg-type]
+
+    assert [f"{verdict.klass} {verdict.status}" for verdict in verdicts] == expected
+    for verdict in verdicts:
+        assert because in verdict.because
+        assert (verdict.repair is not None) is (verdict.status == "stale")
+        assert verdict.advice == ""
+        move = next((text for text in verdict.evidence if "is allocated to migration" in text), "")
+        assert ("move" in held) is bool(move)
+
+
+class FullyAllocated:
+    """A stand-in for Placement: of each device, all is reserved."""
+
+    placement = property(lambda self: self)
+
+    def request(self, path: str, _method: str, **_more: object) -> SimpleNamespace:
+        assert path.endswith("/inventories")
+        inventories = {"CUSTOM_PCI": {"total": 1, "reserved": 1}}
+        document = {"inventories": inventories, "resource_provider_generation": 1}
+        return SimpleNamespace(status_code=200, json=lambda: document)
+
+
+@pytest.mark.parametrize("unread", [False, True])
+def test_a_compute_node_that_is_deleted_or_unreadable_is_left_to_other_classes(unread: bool) -> None:
+    seen = neighbourhood.view({**CASE, "node": {} if unread else {"deleted": 7200}})
+    seen = dataclasses.replace(seen, unread="its host is damaged" if unread else "")
+    reader = SimpleNamespace(views=lambda hosts, uuids: [seen])
+    device = Provider(uuid="gpu", name="gpu1_GPU", root="node", address="0000:81:00.0", held={"stranger": 1})
+    known = Known(devices=[device], cloud=None)  # type: ignore[arg-type]
+    assert list(drift.judge(reader, neighbourhood.clock(CASE), known)) == []  # type: ignore[arg-type]

@@ -102,6 +102,17 @@ def test_a_failed_migration_is_named_as_such(cell: CellFile, sources: Sources) -
     assert state(cell) == before - {("migration", "error")} | {("migration", "failed")}
 
 
+def test_each_repair_is_judged_by_its_own_rows(cell: CellFile, sources: Sources) -> None:
+    """Another verdict of the same class, host and instance comes first."""
+    (first,) = (verdict for verdict in plan.make(sources, PLAIN).repairs if verdict.owner == "vm")
+    other = {"instance_uuid": "vm", "request_id": "x", "updated_at": ago(500)}
+    cell.device(first.rows[0].compute_node_id, "0000:02:00.0", "allocated", **other)
+    second = plan.make(sources, PLAIN).repairs[1].to_dict()
+    (device,) = second["devices"]
+    assert carry_out(sources, second).result is ChangeResult.DONE
+    assert (device["address"], "available", None) in state(cell)
+
+
 def test_rows_whose_compute_node_does_not_exist_are_repaired(cell: CellFile, sources: Sources) -> None:
     cell.device(777, "0000:07:00.0", "allocated", instance_uuid="gone", request_id="x")
     verdict = planned(sources, "gone")
