@@ -102,7 +102,6 @@ def _repair(cell: Cell, verdict: Verdict, begin: Begin, witness: str) -> Ended:
         begin(payload(cell, verdict, written, before, witness=witness))
         for statement, change in zip(statements(connection, verdict, written), written, strict=True):
             if connection.execute(statement).rowcount != 1:
-                connection.rollback()
                 detail = f"{change.table} {change.id}, or what its verdict rests on, changed meanwhile; "
                 return skipped(f"{detail}nothing was written")
         commit = committed(connection, cell.database, written, before)

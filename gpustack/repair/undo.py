@@ -117,7 +117,6 @@ def _undo_rows(entry: JournalEntry, cell: Cell, sources: Sources, begin: Begin |
             begin({"rows": [f"{change.table} {change.id}" for change in entry.changes]})
         for change, before in reversed(pairs):
             if _restored(connection, change, before, facts, check=begin is None) != 1:
-                connection.rollback()
                 return _used([f"{change.table} {change.id}, or its owner or host, was written"])
         if begin is None:
             return Ended(ChangeResult.DONE, f"would be restored: {counted(len(pairs), 'row')} as before the repair")

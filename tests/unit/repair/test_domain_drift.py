@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from gpustack.repair import plan
 from gpustack.repair.hypervisor import Usage, ask_all
 from gpustack.repair.plan import Selection
 from gpustack.repair.rules import t_domain_drift as drift
+from gpustack.repair.verdict import Verdict
 from support.cellfile import CellFile, ago, nova_conf
 
 GPU, OTHER, SOUND = "0000:81:00.0", "0000:82:00.0", "0000:81:00.1"
@@ -153,6 +155,43 @@ def blocked(cell: CellFile) -> Case:
     return Case(cell, {GPU: frozenset({"not-of-nova"})})
 
 
+def of_a_deleted_instance(cell: CellFile) -> Case:
+    cell.device(home(cell, deleted=77), GPU, "allocated", **OWNED)
+    return Case(cell, {GPU: VM})
+
+
+def placed_nowhere(cell: CellFile) -> Case:
+    case = agree(cell)
+    _write(cell, "UPDATE instances SET host = NULL, node = NULL")
+    return case
+
+
+def a_card_without_a_row(cell: CellFile) -> Case:
+    cell.device(home(cell), OTHER)
+    return Case(cell, {GPU: VM, SOUND: VM})
+
+
+def of_a_port_and_a_flavor(cell: CellFile) -> Case:
+    """The device of the flavor is in no domain; that of the port may be in it as an interface."""
+    node = home(cell)
+    for address, request in ((GPU, "r1"), (OTHER, "r2")):
+        cell.device(node, address, "allocated", **{**OWNED, "request_id": request})
+    requests = [{"count": 1, "request_id": "r1", "alias_name": "gpu"}, {"count": 1, "request_id": "r2"}]
+    _write(cell, f"UPDATE instance_extra SET pci_requests = '{json.dumps(requests)}'")
+    return Case(cell, {})
+
+
+def of_vdpa(cell: CellFile) -> Case:
+    cell.device(home(cell), GPU, "allocated", dev_type="vdpa", **OWNED)
+    return Case(cell, {})
+
+
+def of_unreadable_requests(cell: CellFile) -> Case:
+    case = no_domain_has_it(cell)
+    _write(cell, "UPDATE instance_extra SET pci_requests = 'damaged'")
+    return case
+
+
 def _write(cell: CellFile, statement: str) -> None:
     with cell.engine.begin() as connection:
         connection.execute(sa.text(statement))
@@ -181,17 +220,102 @@ def _write(cell: CellFile, statement: str) -> None:
         (a_row_that_somebody_deleted, ["report"]),
         (a_device_that_is_not_novas, []),
         (blocked, ["report"]),
+        (of_a_deleted_instance, ["report"]),
+        (placed_nowhere, ["report"]),
+        (a_card_without_a_row, ["report"]),  # once for all functions of the card
+        (of_a_port_and_a_flavor, ["report"]),
+        (of_vdpa, []),
+        (of_unreadable_requests, []),
     ],
 )
 def test_domains_and_rows_are_compared_both_ways(
     build: Callable[[CellFile], Case], expected: list[str], tmp_path: Path
 ) -> None:
+    verdicts = judged(build, tmp_path)
+    assert [v.status.value for v in verdicts] == expected, [v.because for v in verdicts]
+    assert all(v.repair is None for v in verdicts)
+
+
+def judged(build: Callable[[CellFile], Case], tmp_path: Path) -> list[Verdict]:
+    """The verdicts of class T."""
     case = build(CellFile(f"sqlite:///{tmp_path}/cell.sqlite"))
     sources = Sources.from_nova_conf([nova_conf(tmp_path, {"cell1": case.cell.url})])
     answers = {"gpu1": Usage(users=case.users, gap=case.gap, names=frozenset({case.name}))}
-    verdicts = [v for v in plan.make(sources, Selection(), answers=answers).verdicts if v.klass == drift.CLASS]
-    assert [v.status.value for v in verdicts] == expected, [v.because for v in verdicts]
-    assert all(v.repair is None for v in verdicts)
+    return [v for v in plan.make(sources, Selection(), answers=answers).verdicts if v.klass == drift.CLASS]
+
+
+DISABLE = "at once: openstack compute service set --disable gpu1 nova-compute; do not restart nova-compute; then"
+REBOOT = "start or stop the instance, or hard-reboot it, until both agree"
+REACH = "make it reachable over SSH for root, or with --sudo: gpustack cleanup plan --ask-hosts --host gpu1"
+USED = (f"gpu1: {GPU} is in use by vm", f"{GPU} (10de:11b4, type-PCI), is ")
+
+
+@pytest.mark.parametrize(
+    ("build", "because", "evidence", "advice"),
+    [
+        (
+            freed_by_hand,
+            f"the domain of vm uses {GPU}, and Nova offers it: one GPU may get two instances",
+            USED,
+            DISABLE,
+        ),
+        (
+            blocked,
+            f"uses {GPU}, and its row is unavailable: one GPU may get two",
+            (f"{GPU} is in use by not",),
+            DISABLE,
+        ),
+        (nobody_knows_by_whom, "an unknown process uses", (f"gpu1: {GPU} is in use by an unknown process",), DISABLE),
+        (of_another, f"thief uses {GPU}, and by its row it belongs to vm", (f"{GPU} is in use by thief",), DISABLE),
+        (runs_at_its_old_host, f"the domain of vm runs here with {GPU}, and Nova places it on gpu2", USED, DISABLE),
+        (of_a_deleted_instance, "Nova places it on nowhere: it does not exist", USED, DISABLE),
+        (placed_nowhere, "Nova places it on no host", USED, DISABLE),
+        (
+            a_row_that_somebody_deleted,
+            f"the domain of vm uses {GPU}, which has no row: nova-compute may offer it when it starts",
+            (USED[0], f"{GPU} has no row", "instance vm is active"),
+            DISABLE,
+        ),
+        (
+            no_domain_has_it,
+            f"instance vm is active here, and no domain uses {GPU}, which its row gives to it",
+            (f"gpu1: no domain uses {GPU}", USED[1]),
+            REBOOT,
+        ),
+        (of_a_port_and_a_flavor, f"no domain uses {GPU}", (f"gpu1: no domain uses {GPU}",), REBOOT),
+        (
+            another_machine,
+            "the machine that answered as gpu1 calls itself gpu9",
+            ("nova-compute on gpu1 is up",),
+            REACH,
+        ),
+        (no_answer, "gpu1 could not be asked: no SSH connection", ("nova-compute on gpu1 is up",), REACH),
+        (freed_a_moment_ago, "one GPU may get two instances; but row", USED, ""),
+        (moves_live, "Nova places it on gpu2; but migration", USED, ""),
+    ],
+)
+def test_a_difference_is_described_with_the_first_remedy(
+    build: Callable[[CellFile], Case], because: str, evidence: tuple[str, ...], advice: str, tmp_path: Path
+) -> None:
+    (verdict,) = judged(build, tmp_path)
+    assert because in verdict.because
+    for text in evidence:
+        assert any(text in line for line in verdict.evidence), verdict.evidence
+    assert verdict.advice.startswith(advice)
+    assert bool(verdict.advice) is bool(advice)
+
+
+def test_a_domain_whose_instance_may_be_in_another_cell_is_undecided(tmp_path: Path) -> None:
+    cell, other = (CellFile(f"sqlite:///{tmp_path}/{name}.sqlite") for name in ("cell", "other"))
+    cell.device(home(cell), OTHER)
+    _write(cell, "UPDATE instances SET host = 'gpu2', node = 'gpu2'")
+    conf = nova_conf(tmp_path, {"cell1": cell.url, "cell2": other.url})
+    with sa.create_engine(f"sqlite:///{tmp_path}/api.sqlite", poolclass=sa.NullPool).begin() as connection:
+        connection.exec_driver_sql("INSERT INTO instance_mappings VALUES (1, 'vm', 2)")
+    answers = {"gpu1": Usage(users={GPU: VM}, names=frozenset({"gpu1"}))}
+    made = plan.make(Sources.from_nova_conf([conf]), Selection(), answers=answers)
+    (verdict,) = (verdict for verdict in made.verdicts if verdict.klass == drift.CLASS)
+    assert verdict.status.value == "undecided", verdict.because
 
 
 def test_hosts_are_asked_beside_one_another_and_reported(tmp_path: Path) -> None:
