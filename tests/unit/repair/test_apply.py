@@ -79,6 +79,9 @@ def test_a_repair_is_recorded_before_it_is_committed(cell: CellFile, sources: So
 
     def begin(payload: Mapping[str, Any]) -> None:
         assert state(cell) == before
+        impatient = sa.create_engine(cell.url, poolclass=sa.NullPool, connect_args={"timeout": 0})
+        with impatient.connect() as other, pytest.raises(OperationalError, match="locked"):
+            other.exec_driver_sql(TASK)
         recorded.append(payload)
 
     other = Selection(instance="another", classes=frozenset("B"), hosts=frozenset({"third"}))
@@ -161,6 +164,11 @@ def test_a_repair_in_a_cell_that_is_not_named_is_skipped(sources: Sources) -> No
     ended = carry_out(sources, {**planned(sources), "cell": "another"})
     assert ended.detail == "cell another is not among the named databases; nothing was written"
     assert ended.result is ChangeResult.SKIPPED
+
+
+def test_an_allocation_is_not_looked_for_among_rows(sources: Sources) -> None:
+    ended = carry_out(sources, {**planned(sources), "repair": Repair.UNSET_ALLOCATION})
+    assert (ended.result, ended.detail) == (ChangeResult.SKIPPED, "Placement is not named: add --os-cloud")
 
 
 def test_a_device_in_use_is_not_freed(cell: CellFile, sources: Sources) -> None:
@@ -378,7 +386,9 @@ def test_a_locked_database_fails_one_repair(cell: CellFile, sources: Sources, mo
     verdict = planned(sources)
     with cell.engine.connect() as nova:
         nova.exec_driver_sql("BEGIN IMMEDIATE")
+        started = time.monotonic()
         ended = carry_out(sources, verdict)
+    assert time.monotonic() - started < 4  # without the limit, 5 seconds
     assert ended.result is ChangeResult.FAILED
     assert ended.detail.endswith("; nothing was written")
     assert carry_out(sources, verdict).result is ChangeResult.DONE
@@ -438,5 +448,5 @@ def test_nova_compute_has_freed_a_row_that_is_not_its_owners(
     if held:
         assert apply.unfreed([verdict], sources, 0.01) == [verdict]
     else:
-        assert apply.unfreed([verdict], sources, 60) == []
-        assert pauses == [2.0]
+        assert apply.unfreed([verdict], sources, 20) == []
+        assert pauses == [1.0]
