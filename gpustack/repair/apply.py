@@ -254,5 +254,3 @@ def writing(database: Database) -> Iterator[sa.Connection]:
             yield connection
     except SQLAlchemyError as error:
         raise unreachable(database, error) from None
-    finally:
-        opened.dispose()

@@ -194,7 +194,9 @@ def test_nova_compute_is_restarted_by_a_person(cell: CellFile, sources: Sources,
     """Also for a verdict without rows: on the pools of the scheduler."""
     if pools:
         sql(cell, 'UPDATE compute_nodes SET pci_stats = \'{"nova_object.data": {"objects": []}}\'')
-        cell.device(cell.host("third", seen=1), "0000:09:00.0")
+        node = cell.host("third", seen=1)
+        cell.device(node, "0000:09:00.0")
+        cell.device(node, "0000:0a:00.0", "removed")  # a verdict of its own, with the same repair
     else:
         cell.device(cell.host("third", seen=1), "0000:09:00.0", "allocated")
     (verdict,) = (v for v in plan.make(sources, Selection()).repairs if v.klass == ("P" if pools else "J"))
