@@ -447,8 +447,11 @@ HELD = "UPDATE pci_devices SET {} WHERE instance_uuid = 'vm-b'"
     ],
 )
 def test_nova_compute_has_freed_a_row_that_is_not_its_owners(
-    cell: CellFile, sources: Sources, change: str, held: bool, monkeypatch: pytest.MonkeyPatch
+    cell: CellFile, tmp_path: Path, change: str, held: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (tmp_path / "api.sqlite").unlink()
+    nova_conf(tmp_path, {"cell1": cell.url, "cell2": CellFile(f"sqlite:///{tmp_path}/second.sqlite").url})
+    sources = Sources.from_nova_conf([tmp_path])
     verdict = planned(sources, "vm-b")
     other = {**verdict, "devices": [{**verdict["devices"][0], "id": 4711}]}
     pauses: list[float] = []

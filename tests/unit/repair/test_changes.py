@@ -16,6 +16,7 @@ from gpustack.cli.app import main
 from gpustack.novadb.sources import Sources
 from gpustack.repair import apply
 from gpustack.repair.changes import failed_migrations, planned
+from gpustack.repair.outcome import Repairing
 from gpustack.repair.verdict import Repair
 from support.cellfile import CellFile, fill, nova_conf
 from support.cleanup_runs import attempted, results, run, wanted
@@ -146,3 +147,71 @@ def test_only_failed_migrations_are_waited_for(cell: CellFile, tmp_path: Path) -
     assert {verdict["repair"] for verdict in held} == {Repair.FAIL_MIGRATION}
     assert apply.unfreed(held, sources, 0) == held
     assert failed_migrations([replace(one, result=ChangeResult.FAILED) for one in outcomes]) == []
+
+
+def test_only_a_record_of_a_repair_is_undone(cell: CellFile, tmp_path: Path) -> None:
+    sources = Sources.from_nova_conf([tmp_path])
+    (repair, *_more) = planned(wanted(sources))
+    assert repair.permitted().startswith("a line does not belong to a journal of repairs: ")
+    assert replace(repair, payload={"cell": 7}).permitted()
+    with pytest.raises(ValueError, match="undone only"):
+        replace(repair, verdict=None).attempt(Repairing(sources=sources), lambda payload: None)
+    run(sources, tmp_path / "journal", wanted(sources)[:1])
+    (payload,) = journal.read(tmp_path / "journal").payloads.values()
+    recorded = replace(repair, payload=payload)
+    undo = recorded.reverse()
+    assert recorded.permitted() == undo.permitted() == ""
+    assert (undo.seen, undo.wanted) == (repair.wanted, repair.seen)
+    assert undo.describe() == f"undo the repair of {repair.name}"
+
+
+ALLOCATION = {"name": "gpu1_0000:81:00.0", "consumer": "vm", "provider": "gpu", "addresses": "0000:81:00.0"}
+VERDICT = {
+    "cell": "cell1",
+    "class": "B",
+    "host": "gpu1",
+    "instance": "vm",
+    "devices": [{"id": 1, "address": "0000:81:00.0", "status": "allocated"}],
+    "repair": "fail-migration",
+    "migrations": [7],
+    "allocation": None,
+    "stop_service": False,
+    "asks": ["gpu1"],
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "name", "before", "after"),
+    [
+        (
+            {},
+            "class B (migration-pinned) on gpu1 0000:81:00.0",
+            {"0000:81:00.0": "allocated, instance vm", "migration 7": "unfinished"},
+            {"0000:81:00.0": "available", "migration 7": "failed"},
+        ),
+        (
+            {"repair": "free", "migrations": [], "instance": None},
+            "class B (migration-pinned) on gpu1 0000:81:00.0",
+            {"0000:81:00.0": "allocated"},
+            {"0000:81:00.0": "available"},
+        ),
+        (
+            {"host": "", "repair": "retire", "migrations": []},
+            "class B (migration-pinned) on cell cell1 0000:81:00.0",
+            {"0000:81:00.0": "allocated, instance vm"},
+            {"0000:81:00.0": "available, soft-deleted"},
+        ),
+        (
+            {"devices": [], "repair": "unset-allocation", "allocation": ALLOCATION},
+            "class B (migration-pinned) on gpu1",
+            {"allocation of gpu1_0000:81:00.0": "vm"},
+            {},
+        ),
+    ],
+)
+def test_a_repair_is_shown_with_the_states_of_its_devices(
+    changes: dict[str, object], name: str, before: dict[str, str], after: dict[str, str]
+) -> None:
+    (repair,) = planned([{**VERDICT, **changes}])  # type: ignore[list-item]
+    assert (repair.name, repair.seen, repair.wanted) == (name, before, after)
+    assert repair.describe() == f"{name}: {repair.why}"
