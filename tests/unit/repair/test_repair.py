@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -19,10 +20,13 @@ from gpustack.cli.app import main
 from gpustack.cli.change import former
 from gpustack.novadb import tables
 from gpustack.novadb.sources import Sources
-from gpustack.repair import apply, permission, plan
+from gpustack.repair import apply, permission, plan, rules
 from gpustack.repair.hypervisor import Usage
+from gpustack.repair.judgement import place
 from gpustack.repair.plan import Selection
-from gpustack.repair.verdict import Repair
+from gpustack.repair.repair import Change, changes
+from gpustack.repair.verdict import Lingering, Repair, Status, Verdict
+from support import neighbourhood
 from support.cellfile import CellFile, ago, answering, fill, nova_conf, silent
 from support.cleanup_runs import SELECTION, head, results, run, sql, undone, verdict_of, wanted
 
@@ -482,3 +486,157 @@ def test_the_time_of_a_repair_is_of_whole_seconds(cell: CellFile, sources: Sourc
         for change in json.loads(line).get("payload", {}).get("changes", ()):
             assert "." not in change["new"]["updated_at"]["datetime"]
     assert ago(0).microsecond == 0
+
+
+# --- the changes of each repair --------------------------------------------------------------------------------------
+
+PF, ONE, TWO = "0000:05:00.0", "0000:05:00.1", "0000:05:00.2"
+OWNED = {"status": "allocated", "owner": "vm"}
+FREED = {"status": "available", "instance_uuid": None, "request_id": None}
+SEEN = {
+    "compute_node_id": 1,
+    "address": "0000:81:00.0",
+    "status": "allocated",
+    "instance_uuid": "vm",
+    "request_id": "r1",
+    "deleted": 0,
+    "updated_at": neighbourhood.ago(3600),
+}
+
+
+def physical(**values: object) -> dict[str, object]:
+    return {"address": PF, "type": "type-PF", "status": "unavailable", **values}
+
+
+def virtual(address: str = ONE, **values: object) -> dict[str, object]:
+    return {"address": address, "type": "type-VF", "parent": PF, "status": "available", **values}
+
+
+def written(repair: Repair, rows: list[dict[str, object]], *ids: int, **values: object) -> dict[str, dict[str, Any]]:
+    """The changes of a repair of these rows (default: the first one) by table and id, in the order of writing."""
+    seen = neighbourhood.view({"rows": rows, "owners": {"vm": {}, "other": {}}})
+    verdict = Verdict(
+        klass="A",
+        title="",
+        status=Status.STALE,
+        **place(seen, neighbourhood.clock({})),
+        evidence=(),
+        because="",
+        rows=tuple(seen.rows[number - 1] for number in ids or (1,)),
+        repair=repair,
+        **values,  # type: ignore[arg-type]
+    )
+    made = changes(verdict, seen.by_address, neighbourhood.NOW)
+    assert {change.new["updated_at"] for change in made} <= {neighbourhood.NOW}
+    return {
+        f"{change.table} {change.id}": {name: value for name, value in change.new.items() if name != "updated_at"}
+        for change in made
+    }
+
+
+@pytest.mark.parametrize(
+    ("repair", "new"),
+    [
+        (Repair.FREE, FREED),
+        (Repair.RETIRE, {**FREED, "deleted": 1, "deleted_at": neighbourhood.NOW}),
+        (Repair.CLEAR_DELETED, FREED),
+        (Repair.UNBLOCK, {"status": "available"}),
+        (Repair.BLOCK_PARENT, {"status": "unavailable"}),
+        (Repair.CLEAR_OWNER, {"instance_uuid": None, "request_id": None}),
+        (Repair.FAIL_MIGRATION, None),
+        (Repair.RESTART, None),
+    ],
+)
+def test_each_repair_writes_its_columns(repair: Repair, new: dict[str, object] | None) -> None:
+    assert written(repair, [OWNED]) == ({} if new is None else {"pci_devices 1": new})
+
+
+@pytest.mark.parametrize(
+    ("rows", "ids", "status", "others"),
+    [
+        # A freed physical function offers its virtual ones, and the reverse, as Nova does.
+        (
+            [physical(**OWNED), virtual(status="unavailable"), virtual(TWO, status="unclaimable")],
+            (1,),
+            "available",
+            (2, 3),
+        ),
+        ([physical(**OWNED), virtual(status="unavailable", owner="other"), virtual(TWO)], (1,), "available", ()),
+        ([physical(**OWNED), virtual(status="unavailable", parent="0000:06:00.0")], (1,), "available", ()),
+        ([virtual(**OWNED), physical()], (1,), "available", (2,)),
+        ([virtual(**OWNED), physical(status="unclaimable")], (1,), "available", (2,)),
+        ([virtual(**OWNED), physical(owner="other")], (1,), "available", ()),
+        ([virtual(**OWNED), physical(status="available")], (1,), "available", ()),
+        ([virtual(**OWNED), physical(status="removed")], (1,), "available", ()),
+        # The physical function is offered with the last of its virtual ones.
+        ([virtual(**OWNED), physical(), virtual(TWO, status="allocated", owner="other")], (1,), "available", ()),
+        ([virtual(**OWNED), physical(), virtual(TWO, status="claimed", owner="other")], (1,), "available", ()),
+        ([virtual(**OWNED), virtual(TWO, **OWNED), physical()], (1,), "available", ()),
+        ([virtual(**OWNED), virtual(TWO, **OWNED), physical()], (1, 2), "available", (3,)),
+        ([virtual(**OWNED), physical(), virtual(TWO, status="unavailable")], (1,), "available", (2,)),
+        # Beside a taken relative, a function is not offered.
+        ([virtual(**OWNED), physical(status="allocated", owner="other")], (1,), "unavailable", ()),
+        ([physical(**OWNED), virtual(status="claimed", owner="other")], (1,), "unavailable", ()),
+        ([physical(**OWNED), virtual(status="allocated", owner="other", deleted=1)], (1,), "available", ()),
+        ([physical(**OWNED), {"status": "allocated", "owner": "other"}], (1,), "available", ()),
+    ],
+)
+def test_relatives_of_a_freed_function_are_written_as_nova_writes_them(
+    rows: list[dict[str, object]], ids: tuple[int, ...], status: str, others: tuple[int, ...]
+) -> None:
+    expected = {f"pci_devices {number}": {**FREED, "status": status} for number in ids}
+    expected |= {f"pci_devices {number}": {"status": "available"} for number in others}
+    assert written(Repair.FREE, rows, *ids) == expected
+    if status == "available":  # no other repair touches relatives
+        assert written(Repair.UNBLOCK, rows, *ids) == {
+            f"pci_devices {number}": {"status": "available"} for number in ids
+        }
+
+
+def test_migrations_are_failed_after_the_rows_were_written() -> None:
+    made = written(Repair.FREE, [OWNED], migrations=(7, 8))
+    failed = {"migrations 7": {"status": "failed"}, "migrations 8": {"status": "failed"}}
+    assert list(made.items()) == [("pci_devices 1", FREED), *failed.items()]
+    assert written(Repair.FAIL_MIGRATION, [OWNED], migrations=(7, 8)) == failed
+
+
+@pytest.mark.parametrize("lingering", [None, "migrating"])
+def test_a_change_compares_all_that_was_seen(lingering: str | None) -> None:
+    seen = neighbourhood.view({"rows": [{**OWNED, "request": "r1"}], "owners": {"vm": {}}})
+    (verdict,) = rules.judge(seen, neighbourhood.clock({}))
+    last = None if lingering is None else Lingering(status=lingering, host="gpu2", since=neighbourhood.NOW)
+    row, move = changes(replace(verdict, migrations=(7,), lingering=last), {}, neighbourhood.NOW)
+    assert (row.table, row.id, row.seen) == ("pci_devices", 1, SEEN)
+    assert (move.table, move.id, move.seen) == ("migrations", 7, {"status": lingering or "error", "deleted": 0})
+
+
+@pytest.mark.parametrize(
+    ("table", "seen", "new"),
+    [
+        ("instances", {}, {"host": "gpu1"}),
+        ("pci_devices", {}, {"address": "0000:81:00.0"}),
+        ("migrations", {}, {"instance_uuid": "vm"}),
+        ("pci_devices", {"no_such_column": 1}, {"status": "available"}),
+    ],
+)
+def test_no_change_writes_other_tables_or_columns(table: str, seen: dict[str, object], new: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"no repair writes|has no such columns"):
+        Change(table=table, id=1, seen=seen, new=new)
+
+
+BEFORE = {"id": 1, "uuid": "row", "deleted": 0, "address": PF, "status": "allocated", "instance_uuid": "vm"}
+
+
+@pytest.mark.parametrize(
+    ("new", "current", "reason"),
+    [
+        ({"status": "available"}, {"status": "claimed"}, ""),
+        ({"status": "available"}, {"uuid": "other"}, "pci_devices 1 is of another uuid since (other, was row)"),
+        ({"status": "available"}, {"deleted": 1}, "pci_devices 1 was soft-deleted since"),
+        ({"deleted": 1}, {"deleted": 1}, ""),
+        ({"deleted": 1}, {"deleted": 0}, "pci_devices 1 is of another deleted since (0, was 1)"),
+        ({"status": "available"}, {"address": ONE}, f"pci_devices 1 is of another address since ({ONE}, was {PF})"),
+    ],
+)
+def test_another_row_is_not_restored(new: dict[str, object], current: dict[str, object], reason: str) -> None:
+    assert Change(table="pci_devices", id=1, seen={}, new=new).other_row(BEFORE, {**BEFORE, **current}) == reason
