@@ -24,7 +24,7 @@ from gpustack.novadb.owners import BATCH, batches, instance, instance_columns, r
 from gpustack.novadb.requests import UNREADABLE_REQUESTS, Asked, add_requests, parse_requests, read_requests
 from gpustack.novadb.schema import DatabaseSchema
 from gpustack.novadb.values import DAMAGE, UNREADABLE
-from gpustack.novadb.view import NodeView, Owner, Whereabouts
+from gpustack.novadb.view import NodeView, Owner
 
 _NODES_AT_ONCE = 100
 _NOWHERE = Elsewhere()
@@ -291,7 +291,6 @@ class CellReader:
             unknown = "; ".join(other.doubts) or None
             owners[uuid] = Owner(
                 uuid=uuid,
-                whereabouts=_whereabouts(chosen, unknown),
                 instance=chosen,
                 in_several_cells=len(alive) > 1,
                 migrations=tuple(move for _id, move in sorted(each_once.items())),
@@ -337,9 +336,3 @@ def _owners_by_node(
 def _lost(node_id: int) -> ComputeNode:
     """A placeholder for a compute node without a row, which only a database without foreign keys allows."""
     return ComputeNode(id=node_id, uuid=None, host=None, hypervisor_hostname=None, deleted=node_id, updated_at=None)
-
-
-def _whereabouts(record: Instance | None, unknown: str | None) -> Whereabouts:
-    if unknown is not None:
-        return Whereabouts.UNKNOWN
-    return Whereabouts.FOUND if record is not None and not record.deleted else Whereabouts.ABSENT

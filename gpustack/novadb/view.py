@@ -1,6 +1,5 @@
 """One compute node with its rows, and the owners of these rows."""
 
-import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -15,22 +14,11 @@ from gpustack.novadb.model import TAKEN, ComputeNode, Instance, Migration, PciRo
 _REPORT_INTERVAL = timedelta(seconds=10)
 
 
-class Whereabouts(enum.Enum):
-    """Whether a row's owner was found."""
-
-    FOUND = "found"
-    ABSENT = "absent"
-    """No cell has a live instance with this uuid, and every cell was read."""
-    UNKNOWN = "unknown"
-    """A cell or the API database could not be read, or the instance's mapping contradicts the cells."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Owner:
     """The owner of rows: an instance, in whichever cell it is."""
 
     uuid: str
-    whereabouts: Whereabouts
     instance: Instance | None = None
     in_several_cells: bool = False
     migrations: tuple[Migration, ...] = ()
@@ -40,6 +28,7 @@ class Owner:
     requests: tuple[Request, ...] | None = None
     """None if no readable ``pci_requests`` exists."""
     unknown_because: str | None = None
+    """Why it cannot be judged: a database could not be read, or its mapping contradicts the cells; None if it can."""
     asked: str | None = None
     """The text of ``pci_requests`` in the database, for comparison; None if there is none, or if it is unreadable."""
 

@@ -9,7 +9,7 @@ from gpustack.base.hostnames import extends
 from gpustack.base.operations import counted
 from gpustack.novadb.clock import Clock, HostState
 from gpustack.novadb.model import ERROR, STATUSES, Instance, PciRow
-from gpustack.novadb.view import NodeView, Owner, Whereabouts
+from gpustack.novadb.view import NodeView, Owner
 from gpustack.repair.verdict import words
 
 # VERIFY_RESIZE looks like a leak: both rows are allocated and the instance is at its destination.
@@ -23,11 +23,7 @@ def owner_of(view: NodeView, row: PciRow) -> Owner | None:
 
 def doubts(owner: Owner | None) -> list[str]:
     """Return why an owner cannot be judged; empty if everything needed is known."""
-    if owner is not None and owner.whereabouts is Whereabouts.UNKNOWN:
-        return [
-            owner.unknown_because or f"instance {owner.uuid} is not in this cell, and other cells could not be asked"
-        ]
-    return []
+    return [owner.unknown_because] if owner is not None and owner.unknown_because is not None else []
 
 
 def in_flight(owner: Owner | None) -> list[str]:

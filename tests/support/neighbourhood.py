@@ -15,7 +15,7 @@ from gpustack.novadb.clock import Clock
 from gpustack.novadb.hardware import Hardware, Present
 from gpustack.novadb.model import ComputeNode, Instance, Migration, PciRow, Request, Service
 from gpustack.novadb.values import UNREADABLE
-from gpustack.novadb.view import NodeView, Owner, Whereabouts
+from gpustack.novadb.view import NodeView, Owner
 from gpustack.spec.model import OutOfService
 
 NOW = datetime(2026, 11, 21, 12, 0, 0)  # noqa: DTZ001 - naive UTC, as Nova writes it
@@ -143,7 +143,6 @@ def _row(number: int, entry: dict[str, Any]) -> PciRow:
 
 
 def _owner(uuid: str, entry: dict[str, Any]) -> Owner:
-    whereabouts = Whereabouts.UNKNOWN if "unknown" in entry else Whereabouts.FOUND
     instance = None
     if not entry.get("absent") and "unknown" not in entry:
         instance = Instance(
@@ -158,12 +157,9 @@ def _owner(uuid: str, entry: dict[str, Any]) -> Owner:
             cell="cell1",
             updated_at=ago(entry.get("deleted") or entry.get("age", HOUR)),
         )
-    if entry.get("absent") or entry.get("deleted"):
-        whereabouts = Whereabouts.ABSENT
     requests: list[str | None] | None = entry.get("wants", ["r1"])
     return Owner(
         uuid=uuid,
-        whereabouts=whereabouts,
         instance=instance,
         in_several_cells=entry.get("in_several_cells", False),
         migrations=tuple(_migration(uuid, number, m) for number, m in enumerate(entry.get("moves", ()), start=1)),

@@ -16,12 +16,13 @@ import sqlalchemy as sa
 from sqlalchemy.sql import visitors
 
 from gpustack.cloud import placement
-from gpustack.novadb import other_cells, read, tables
+from gpustack.novadb import other_cells, tables
 from gpustack.novadb.clock import Clock
 from gpustack.novadb.hardware import Hardware
 from gpustack.novadb.model import Instance
 from gpustack.novadb.other_cells import Elsewhere, OtherCells
-from gpustack.novadb.view import Whereabouts
+from gpustack.novadb.view import Owner
+from gpustack.repair import evidence, judgement
 from gpustack.repair.hypervisor import Usage
 from support.cellfile import silent
 from support.evidence_rule import check, small_cloud
@@ -104,15 +105,15 @@ def only_where_mapped(others: OtherCells, here: Mapping[str, Instance | None], o
         return look_up(fewer, here, own_cell)
 
 
-def sure_if_alive_here(record: Instance | None, unknown: str | None) -> Whereabouts:
-    """A mutant of ``read._whereabouts``: an instance that is alive in one cell is in no other."""
-    return Whereabouts.FOUND if record is not None and not record.deleted else whereabouts(record, unknown)
+def sure_if_alive_here(owner: Owner | None) -> list[str]:
+    """A mutant of ``evidence.doubts``: an instance that is alive in one cell is in no other."""
+    return [] if owner is not None and owner.alive else evidence.doubts(owner)
 
 
-look_up, whereabouts = OtherCells.look_up, read._whereabouts
+look_up = OtherCells.look_up
 MUTANTS = [
     (OtherCells, "look_up", only_where_mapped, ("h3",), "instance_mappings.cell_id"),
-    (read, "_whereabouts", sure_if_alive_here, ("h2", "h3"), "cell_mappings.database_connection"),
+    (judgement, "doubts", sure_if_alive_here, ("h2", "h3"), "cell_mappings.database_connection"),
 ]
 
 
