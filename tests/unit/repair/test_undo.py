@@ -7,10 +7,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from gpustack.changes.change import ChangeResult
+from gpustack.base.errors import JournalError
+from gpustack.changes import journal as changes_journal
+from gpustack.changes.change import ChangeResult, Ended
 from gpustack.cli.app import main
 from gpustack.cloud import placement
 from gpustack.novadb.sources import Sources
@@ -242,6 +246,57 @@ def test_a_physical_function_is_not_offered_again_beside_a_taken_one(
     assert outcome.result is ChangeResult.DONE, outcome.detail
 
 
+def repaired_entry(sources: Sources, path: Path) -> journal.JournalEntry:
+    """The record of the repair of vm-a's device."""
+    run(sources, path, [verdict for verdict in wanted(sources) if verdict["instance"] == "vm-a"])
+    (payload,) = changes_journal.read(path).payloads.values()
+    return journal.entry(payload or {})
+
+
+def test_an_undo_is_recorded_before_it_is_committed(cell: CellFile, sources: Sources, tmp_path: Path) -> None:
+    before = cell.dump()
+    entry = repaired_entry(sources, tmp_path / "journal")
+    repaired, recorded = cell.dump(), []
+
+    def begin(payload: object) -> None:
+        assert cell.dump() == repaired
+        recorded.append(payload)
+
+    api = Repairing(sources=sources)
+    checked = undo.undo_repair(entry, api, None)
+    assert (checked.result, checked.detail) == (ChangeResult.DONE, "would be restored: 1 row as before the repair")
+    ended = undo.undo_repair(entry, api, begin)
+    assert (ended.result, ended.detail) == (ChangeResult.DONE, "the rows are as they were before the repair")
+    assert recorded == [{"rows": [f"pci_devices {entry.changes[0].id}"]}]
+    assert cell.dump() == before
+    again = undo.undo_repair(entry, api, lambda payload: pytest.fail(f"{payload} was recorded"))
+    assert (again.result, again.detail) == (ChangeResult.UNCHANGED, "the rows are as they were before the repair")
+
+
+@pytest.mark.parametrize(
+    ("commit", "result", "detail"),
+    [
+        (Ended(ChangeResult.DONE, "read back"), ChangeResult.DONE, "the rows are as they were before the repair"),
+        (Ended(ChangeResult.FAILED, "refused"), ChangeResult.FAILED, "refused; nothing was restored"),
+        (Ended(ChangeResult.UNKNOWN, "lost"), ChangeResult.UNKNOWN, "lost"),
+    ],
+)
+def test_an_undo_ends_as_its_commit(
+    sources: Sources,
+    tmp_path: Path,
+    commit: Ended,
+    result: ChangeResult,
+    detail: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[bool] = []
+    entry = repaired_entry(sources, tmp_path / "journal")
+    monkeypatch.setattr(undo, "committed", lambda *_, undone: asked.append(undone) or commit)
+    ended = undo.undo_repair(entry, Repairing(sources=sources), lambda payload: None)
+    assert (ended.result, ended.detail) == (result, detail)
+    assert asked == [True]
+
+
 # --- both hosts of a migration ----------------------------------------------------------------------------------------
 
 Leak = tuple[str, str, Repair, str]
@@ -375,6 +430,30 @@ def test_a_journal_without_the_devices_of_both_hosts(moves: CellFile, tmp_path: 
     assert moves.dump() == before
 
 
+@pytest.mark.parametrize(
+    ("cells", "database", "name", "expected"),
+    [
+        ({"cell1": "u1", "cell2": "u2"}, "u2", "cell2", "cell2"),
+        ({"cell1": "u1", "renamed": "u2"}, "u2", "cell2", "renamed"),
+        ({"cell1": "u1", "cell2": "u2"}, "u3", "cell2", None),
+        ({"a": "", "b": ""}, "", "b", "b"),  # named by --db-url
+        ({"a": ""}, "", "b", None),
+        ({"cell1": "u1"}, "", "cell1", None),
+        ({"cell1": ""}, "u1", "cell1", None),
+    ],
+)
+def test_a_repair_is_undone_in_its_own_database(
+    cells: dict[str, str], database: str, name: str, expected: str | None
+) -> None:
+    entry: Any = SimpleNamespace(database=database, cell=name)
+    named: Any = [SimpleNamespace(name=one, uuid=uuid) for one, uuid in cells.items()]
+    if expected is None:
+        with pytest.raises(JournalError, match=f"in cell {name}, which is not among the named databases"):
+            undo._cell_of(entry, named)
+    else:
+        assert undo._cell_of(entry, named).name == expected
+
+
 BEFORE = {
     "allocations": {"node": {"resources": {"VCPU": 1}}, "gpu": {"resources": {"CUSTOM_GPU": 1}}},
     "consumer_generation": 3,
@@ -404,8 +483,11 @@ def test_no_allocation_of_a_gpu_whose_row_names_another_instance(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Placement has it free until nova-compute's next periodic. Placement is replaced by its last answer."""
+    cell.device(cell.host("gpu1", deleted=True), "0000:09:00.0", "allocated", instance_uuid="older")
     node = cell.host("gpu1", seen=3)
     cell.device(node, **{"address": "0000:09:00.0", **row})
+    other = cell.insert("compute_nodes", host="gpu1", hypervisor_hostname="bare-metal", uuid="other")
+    cell.device(other, "0000:09:00.0", "allocated", instance_uuid="another")
     rest = {"allocations": {"node": BEFORE["allocations"]["node"]}, "consumer_generation": 4}  # type: ignore[index]
     written: list[object] = []
     monkeypatch.setattr(placement, "allocations_of", lambda *_: {**BEFORE, **rest})
