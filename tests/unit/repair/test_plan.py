@@ -106,20 +106,10 @@ DOUBT = "the database may be another cell's"
 )
 def test_a_database_that_may_be_another_cells_is_not_written(values: dict[str, Any], expected: dict[str, Any]) -> None:
     made = verdict(**{"migrations": (3,), **values})
-    identified = plan._identified(made, Doubtful())  # type: ignore[arg-type]
+    identified = plan._identified(made, Identity(doubt=DOUBT))
     assert {name: getattr(identified, name) for name in expected} == expected
-    sure = plan._identified(made, Doubtful(""))  # type: ignore[arg-type]
+    sure = plan._identified(made, Identity())
     assert sure == made
-
-
-class Doubtful(Identity):
-    """The identity of every host is doubtful."""
-
-    def __init__(self, doubt: str = DOUBT) -> None:
-        self._doubt = doubt
-
-    def of(self, _host: str) -> str:
-        return self._doubt
 
 
 @pytest.fixture

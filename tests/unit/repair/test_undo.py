@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from gpustack.base.errors import JournalError
 from gpustack.changes import journal as changes_journal
@@ -254,6 +255,7 @@ def repaired_entry(sources: Sources, path: Path) -> journal.JournalEntry:
 
 
 def test_an_undo_is_recorded_before_it_is_committed(cell: CellFile, sources: Sources, tmp_path: Path) -> None:
+    cell.device(cell.host("old", deleted=True), "0000:77:00.0")  # it was reinstalled: another compute node
     before = cell.dump()
     entry = repaired_entry(sources, tmp_path / "journal")
     repaired, recorded = cell.dump(), []
@@ -428,6 +430,28 @@ def test_a_journal_without_the_devices_of_both_hosts(moves: CellFile, tmp_path: 
     assert "does not record the devices on both hosts" in outcome.detail
     assert f"gpustack cleanup explain {lines[1]['payload']['verdict']['instance']}" in outcome.detail
     assert moves.dump() == before
+
+
+@pytest.mark.parametrize(("others", "why"), [(1, "host old"), (2, "every mapped host of the database")])
+def test_nothing_is_restored_in_a_database_that_may_be_another_cells(
+    cell: CellFile, tmp_path: Path, others: int, why: str
+) -> None:
+    """The connections of two cells were exchanged since: the mapping of the host names the other one.
+
+    :param others: the cell to which the other hosts are mapped.
+    """
+    second = CellFile(f"sqlite:///{tmp_path}/second.sqlite")
+    (tmp_path / "api.sqlite").unlink()
+    nova_conf(tmp_path, {"cell1": cell.url, "cell2": second.url})
+    sources = Sources.from_nova_conf([tmp_path])
+    entry = repaired_entry(sources, tmp_path / "journal")
+    with sa.create_engine(f"sqlite:///{tmp_path}/api.sqlite", poolclass=sa.NullPool).begin() as connection:
+        connection.exec_driver_sql(f"INSERT INTO host_mappings VALUES (1, 'old', 2), (2, 'up', {others})")
+    repaired = cell.dump()
+    ended = undo.undo_repair(entry, Repairing(sources=sources), lambda payload: None)
+    assert ended.result is ChangeResult.SKIPPED
+    assert why in ended.detail
+    assert cell.dump() == repaired
 
 
 @pytest.mark.parametrize(
