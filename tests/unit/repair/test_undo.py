@@ -165,16 +165,33 @@ def test_a_check_restores_nothing(
     assert undoable(cell) == undoable(cell, before)
 
 
+def without_origins(path: Path) -> None:
+    """Make a journal one of an older gpustack."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        line.get("payload", {}).pop("origin", None)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_a_journal_without_the_origin_knows_whether_the_compute_node_was_deleted(
+    cell: CellFile, sources: Sources, tmp_path: Path
+) -> None:
+    sql(cell, "UPDATE pci_devices SET uuid = 'row-' || id")
+    run(sources, tmp_path / "journal", [verdict for verdict in wanted(sources) if verdict["instance"] == "vm-a"])
+    without_origins(tmp_path / "journal")
+    sql(cell, f"UPDATE compute_nodes SET deleted = id WHERE {OLD}")
+    (outcome,) = undone(tmp_path / "journal", sources)
+    assert outcome.result is ChangeResult.SKIPPED
+    assert "compute node old was deleted since" in outcome.detail
+
+
 @pytest.mark.parametrize("owner", ["vm-a", "vm-c", "vm-d", "gone"])
 @pytest.mark.parametrize("since", ["", "UPDATE instances SET host = 'up', node = 'up'"])
 def test_a_journal_without_the_origin(cell: CellFile, sources: Sources, tmp_path: Path, owner: str, since: str) -> None:
     """An older gpustack did not record it: the rows' uuids and the evidence prove what they can."""
     sql(cell, "UPDATE pci_devices SET uuid = 'row-' || id WHERE address <> '0000:03:00.0'")
     run(sources, tmp_path / "journal", [verdict for verdict in wanted(sources) if verdict["instance"] == owner])
-    lines = [json.loads(line) for line in (tmp_path / "journal").read_text().splitlines()]
-    for line in lines:
-        line.get("payload", {}).pop("origin", None)
-    (tmp_path / "journal").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    without_origins(tmp_path / "journal")
     if since:
         sql(cell, f"{since} WHERE uuid = '{owner}'")
     (outcome,) = undone(tmp_path / "journal", sources)
