@@ -92,6 +92,31 @@ def test_libvirt_and_the_kernel_are_both_asked(root: Path) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("command", "users"),
+    [
+        (b"/usr/bin/qemu-system-x86_64\0-m\x004\0", [""]),
+        (b"/usr/bin/qemu-system-x86_64\0-uuid\0", [""]),
+        (b"/usr/bin/qemu-system-x86_64\0-uuid\0vm-2", ["vm-2"]),
+        (b"", [""]),
+    ],
+)
+def test_a_process_without_a_domain_uses_its_device(root: Path, command: bytes, users: list[str]) -> None:
+    (root / "proc/77/cmdline").write_bytes(command)
+    answer = domains.look(str(root))
+    assert answer["used"]["0000:82:00.0"] == users  # type: ignore[index]
+    assert usage(answer).users["0000:82:00.0"] == frozenset(users)
+
+
+def test_an_unknown_process_of_a_known_domain_is_that_domain(root: Path) -> None:
+    (root / "proc/77/cmdline").write_bytes(b"/usr/bin/helper\0")
+    devices = root / "sys/kernel/iommu_groups/40/devices"
+    (devices / "0000:81:00.0").mkdir()
+    used = domains.look(str(root))["used"]
+    assert isinstance(used, dict)
+    assert (used["0000:81:00.0"], used["0000:82:00.0"]) == (["vm-1"], [""])
+
+
 def test_hidden_processes_leave_a_gap(root: Path) -> None:
     """Mounted with hidepid=2, /proc shows a user that is not root no QEMU, and refuses nothing."""
     shutil.rmtree(root / "proc/1")
@@ -129,6 +154,8 @@ def test_virtual_functions_that_vfio_does_not_know(root: Path) -> None:
         "<interface type='direct'><source dev='eth0v1' mode='passthrough'/></interface>"
         "<interface type='direct'><source dev='eth0' mode='bridge'/></interface>"
         "<interface type='vdpa'><source dev='/dev/vhost-vdpa-0'/></interface>"
+        "<interface type='vdpa'><source dev=''/></interface><interface type='vdpa'/>"
+        "<interface type='direct'><source dev='' mode='passthrough'/></interface>"
         "<interface type='bridge'><source bridge='br0'/></interface><interface type='user'/>"
         "</devices></domain></domstatus>"
     )
@@ -136,6 +163,7 @@ def test_virtual_functions_that_vfio_does_not_know(root: Path) -> None:
         ("sys/class/net/eth0/device", "sys/devices/pci0000:00/0000:00:01.0/0000:05:00.0"),
         ("sys/class/net/eth0v1/device", "sys/devices/pci0000:00/0000:00:01.0/0000:05:00.1"),
         ("sys/bus/vdpa/devices/vdpa0", "sys/devices/pci0000:00/0000:00:01.0/0000:05:00.2/vdpa0"),
+        ("sys/class/net/device", "sys/devices/pci0000:00/0000:00:01.0/0000:05:00.3"),
     ):
         (root / target / "vhost-vdpa-0").mkdir(parents=True)
         (root / link).parent.mkdir(parents=True, exist_ok=True)
@@ -203,6 +231,9 @@ def test_a_running_nova_compute_is_seen(root: Path, argv: list[str]) -> None:
     (root / "proc/78/cmdline").write_bytes("\0".join([*argv, ""]).encode())
     (root / "proc/79").mkdir()
     (root / "proc/79/cmdline").write_bytes(b"tail\0-f\0-n\0/var/log/nova-compute\0")
+    for pid, command in ((80, "cat /var/log/nova-compute"), (81, "python3 follow.py --from 7 /var/log/nova-compute")):
+        (root / f"proc/{pid}").mkdir()
+        (root / f"proc/{pid}/cmdline").write_bytes("\0".join([*command.split(), ""]).encode())
     answer = domains.look(str(root))
     assert answer["nova_compute"] == [78]
     assert usage(answer).nova_compute
