@@ -182,8 +182,10 @@ def test_only_allocations_that_nobody_needs_are_stale(
     own = Provider(uuid="own", name="gpu1_OWN", root="node-gpu1", address="0000:82:00.0", held={"vm": 1})
     sources = Sources.from_nova_conf([nova_conf(tmp_path, {"cell1": cell.url})])
     devices = [gpu, own] if build is beside_its_own else [gpu]
+    cloud = FullyAllocated()
+    cloud.reserved = 0 if build is while_its_migration_holds_it else 2
 
-    verdicts = plan.leftovers_of(sources, sources.cells[0], Selection(), FullyAllocated(), devices)  # type: ignore[arg-type]
+    verdicts = plan.leftovers_of(sources, sources.cells[0], Selection(), cloud, devices)  # type: ignore[arg-type]
 
     assert [f"{verdict.klass} {verdict.status}" for verdict in verdicts] == expected
     for verdict in verdicts:
@@ -195,13 +197,18 @@ def test_only_allocations_that_nobody_needs_are_stale(
 
 
 class FullyAllocated:
-    """A stand-in for Placement: of each device, all is reserved."""
+    """A stand-in for Placement: of each device, all is reserved.
+
+    :ivar reserved: how much of it, of two.
+    """
+
+    reserved = 2
 
     placement = property(lambda self: self)
 
     def request(self, path: str, _method: str, **_more: object) -> SimpleNamespace:
         assert path.endswith("/inventories")
-        inventories = {"CUSTOM_PCI": {"total": 1, "reserved": 1}}
+        inventories = {"CUSTOM_PCI": {"total": 2, "reserved": self.reserved}}
         document = {"inventories": inventories, "resource_provider_generation": 1}
         return SimpleNamespace(status_code=200, json=lambda: document)
 
