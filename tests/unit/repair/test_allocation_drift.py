@@ -194,6 +194,8 @@ def test_only_allocations_that_nobody_needs_are_stale(
         assert verdict.advice == ""
         move = next((text for text in verdict.evidence if "is allocated to migration" in text), "")
         assert ("move" in held) is bool(move)
+        own_devices = [text for text in verdict.evidence if text.endswith("is allocated to the instance")]
+        assert bool(own_devices) is (verdict.klass == "S")
 
 
 class FullyAllocated:
