@@ -301,6 +301,8 @@ def test_a_difference_is_described_with_the_first_remedy(
     assert because in verdict.because
     for text in evidence:
         assert any(text in line for line in verdict.evidence), verdict.evidence
+    without_row = build is a_row_that_somebody_deleted or advice == REACH
+    assert [row.address for row in verdict.rows] == ([] if without_row else [GPU])
     assert verdict.advice.startswith(advice)
     assert bool(verdict.advice) is bool(advice)
 
