@@ -14,7 +14,7 @@ from gpustack.novadb import tables
 from gpustack.novadb.read import CellReader, reports
 from gpustack.novadb.reading import reading
 from gpustack.novadb.sources import Sources
-from gpustack.novadb.view import NodeView, Whereabouts
+from gpustack.novadb.view import NodeView
 from gpustack.repair import plan, rules
 from gpustack.repair.plan import Selection
 from support.cellfile import CellFile, ago, nova_conf
@@ -156,10 +156,11 @@ def test_the_owner_of_a_row_wherever_it_is(cloud: Cloud) -> None:
     cloud.cell.device(other, "0000:01:00.0", "claimed", instance_uuid="moved", request_id="r1")
     cloud.cell.device(other, "0000:02:00.0", "available", instance_uuid="away")
     view = cloud.views()["gpu1"]
-    assert {uuid: owner.whereabouts.value for uuid, owner in view.owners.items()} == {
-        **dict.fromkeys(("here", "moved", "away", "both"), "found"),
-        **dict.fromkeys(("deleted", "nowhere"), "absent"),
+    assert {uuid: owner.alive for uuid, owner in view.owners.items()} == {
+        **dict.fromkeys(("here", "moved", "away", "both"), True),
+        **dict.fromkeys(("deleted", "nowhere"), False),
     }
+    assert not [owner for owner in view.owners.values() if owner.unknown_because]
     owners = view.owners
     assert (owners["here"].on(view.node), owners["moved"].on(view.node)) == (True, False)
     assert owners["away"].instance is not None
@@ -251,12 +252,12 @@ def test_which_nodes_are_read(cloud: Cloud) -> None:
 def test_one_instance_by_its_uuid(cloud: Cloud) -> None:
     cloud.other.instance("away", "gpu9")
     with reading(cloud.sources, cloud.sources.cells[0], Selection()) as (reader, clock):
-        assert reader.owner("away").whereabouts is Whereabouts.FOUND
-        assert reader.owner("nowhere").whereabouts is Whereabouts.ABSENT
+        assert reader.owner("away").alive
+        assert not reader.owner("nowhere").alive
+        assert reader.owner("nowhere").unknown_because is None
         assert clock.doubt == ""
     Path(cloud.other.url.removeprefix("sqlite:///")).unlink()
     with reading(cloud.sources, cloud.sources.cells[0], Selection()) as (reader, _clock):
         owner = reader.owner("nowhere")
-    assert owner.whereabouts is Whereabouts.UNKNOWN
     assert owner.unknown_because is not None
     assert "cell two" in owner.unknown_because

@@ -10,7 +10,7 @@ import pytest
 
 from gpustack.novadb.clock import Clock, HostState
 from gpustack.novadb.model import ComputeNode, Instance, Migration, PciRow, Request, Service
-from gpustack.novadb.view import NodeView, Owner, Whereabouts
+from gpustack.novadb.view import NodeView, Owner
 
 NOW = datetime.fromisoformat("2026-01-01T12:00:00")  # naive, as in the database
 
@@ -53,9 +53,9 @@ def owner(
 ) -> Owner:
     requests = tuple(Request(request_id=f"r{n}", count=n, alias_name="a") for n in wanted)
     if host is None:
-        return Owner(uuid=uuid, whereabouts=Whereabouts.ABSENT, requests=requests or None, **more)
+        return Owner(uuid=uuid, requests=requests or None, **more)
     at = Instance(uuid, host, host, "active", None, deleted, False, uuid, "cell1")
-    return Owner(uuid=uuid, whereabouts=Whereabouts.FOUND, instance=at, requests=requests or None, **more)
+    return Owner(uuid=uuid, instance=at, requests=requests or None, **more)
 
 
 @pytest.mark.parametrize(
