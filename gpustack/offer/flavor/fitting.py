@@ -146,9 +146,10 @@ def _on_hosts(
         return
     large = [s for s in holding if sizes.vcpus <= (s.cpus or sizes.vcpus) and sizes.ram <= (s.memory_mib or sizes.ram)]
     if not large:
-        most_cpus = max(share.cpus or 0 for share in holding)
-        most_ram = readable(max(share.memory_mib or 0 for share in holding))
-        yield finding(Code.FLAVOR_FITS_NO_HOST, place=name, sizes=sizes, cpus=most_cpus, ram=most_ram)
+        most_cpus = max(share.cpus or 0 for share in holding) or "?"
+        most_ram = max(share.memory_mib or 0 for share in holding)
+        ram = readable(most_ram) if most_ram else "? MiB"
+        yield finding(Code.FLAVOR_FITS_NO_HOST, place=name, sizes=sizes, cpus=most_cpus, ram=ram)
         return
     known = [share for share in large if share.nodes]
     if topology is not None and known and not any(_fits_nodes(s, models, sizes, topology, policy) for s in known):

@@ -208,9 +208,9 @@ STRICT = ", with its GPUs on the same nodes (required)"
         (
             [of_nodes(cpus=None, memory=1024)],
             {},
-            [TEXT_412.format("8 vCPUs, 16 GiB RAM", 0, "1 GiB")],
+            [TEXT_412.format("8 vCPUs, 16 GiB RAM", "?", "1 GiB")],
         ),
-        ([of_nodes(cpus=4, memory=None)], {}, [TEXT_412.format("8 vCPUs, 16 GiB RAM", 4, "0 MiB")]),
+        ([of_nodes(cpus=4, memory=None)], {}, [TEXT_412.format("8 vCPUs, 16 GiB RAM", 4, "? MiB")]),
         # The host of most of the requested GPUs is named, not that of most GPUs
         (
             [of_nodes(node(1, 1, k=2, m=9), name="a"), of_nodes(name="b")],
