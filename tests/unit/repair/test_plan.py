@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from gpustack.base.errors import CloudError, DatabaseError
+from gpustack.novadb import tables
 from gpustack.novadb.clock import CURRENT
+from gpustack.novadb.hardware import Hardware
 from gpustack.novadb.other_cells import Identity
 from gpustack.novadb.sources import Sources
 from gpustack.repair import plan
@@ -213,3 +215,69 @@ def test_a_plan_follows_the_answers_of_hosts() -> None:
     assert [one.status for one in made.verdicts] == [Status.UNDECIDED]
     assert made.repairs == ()
     assert verdict().repair is Repair.FREE
+
+
+def _fill(cells: dict[str, CellFile]) -> None:
+    """A node with free devices, one with a row without owner, and one that its counts show to be healthy."""
+    first, second = cells["cell1"].host("gpu1", seen=1), cells["cell1"].host("gpu2", seen=1)
+    for number in (1, 2):
+        cells["cell1"].device(first, f"0000:0{number}:00.0")
+    cells["cell1"].instance("vm", "gpu1")
+    cells["cell1"].device(first, "0000:03:00.0", "allocated", instance_uuid="vm", request_id="r1")
+    cells["cell1"].device(second, "0000:01:00.0", "allocated")
+    cells["cell1"].device(second, "0000:02:00.0", "available", instance_uuid="gone", deleted=9)
+    third = cells["cell1"].host("gpu3", seen=1)
+    cells["cell1"].instance("vm3", "gpu3")
+    cells["cell1"].device(third, "0000:01:00.0", "allocated", instance_uuid="vm3", request_id="r1")
+    pools = json.dumps({"nova_object.data": {"objects": []}})
+    with cells["cell1"].engine.begin() as connection:
+        connection.execute(tables.compute_nodes.update().values(pci_stats=pools))
+
+
+def test_what_was_checked_is_counted(cells: dict[str, CellFile], tmp_path: Path) -> None:
+    """Also of a node that is left out by its counts; soft-deleted rows do not count."""
+    _fill(cells)
+    sources = Sources.from_nova_conf([tmp_path])
+    checked = plan.make(sources, Selection()).checked
+    others = {("cell1", "old-cell1"), ("cell2", "old-cell2")}
+    assert checked.hosts == {("cell1", "gpu1"), ("cell1", "gpu2"), ("cell1", "gpu3"), *others}
+    assert (checked.devices, str(checked)) == (7, "2 cells, 5 hosts, 7 devices checked")
+    of_instance = plan.make(sources, Selection(instance="vm")).checked
+    assert (of_instance.hosts, of_instance.devices) == ({("cell1", "gpu1")}, 3)
+
+
+def test_known_hardware_is_compared_also_on_a_node_without_odd_rows(cells: dict[str, CellFile], tmp_path: Path) -> None:
+    _fill(cells)
+    bare = Hardware(present={}, read_at=ago(-3600))
+    sources = replace(Sources.from_nova_conf([tmp_path]), hardware={"gpu3": bare, "gpu9": bare})
+    made = plan.make(sources, Selection(classes=frozenset("O")))
+    assert {(one.host, one.klass) for one in made.verdicts} == {("gpu3", "O")}
+    cells["cell1"].host("gpu9", seen=1)
+    assert ("cell1", "gpu9") in plan.make(sources, Selection()).checked.hosts
+    assert ("cell1", "gpu9") not in plan.make(sources, Selection(instance="vm")).checked.hosts
+
+
+@pytest.mark.parametrize(("hosts", "read", "given"), [(None, 1, []), (frozenset({"gpu1"}), 0, None)])
+def test_placement_is_read_once_for_all_cells_unless_hosts_are_chosen(
+    cells: dict[str, CellFile],
+    tmp_path: Path,
+    hosts: frozenset[str] | None,
+    read: int,
+    given: list[object] | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reads, seen = list[str](), list[object]()
+
+    def providers(*_: object) -> list[object]:
+        reads.append("providers")
+        return []
+
+    def leftovers(_sources: object, cell: Any, _selection: object, _cloud: object, devices: object) -> list[object]:
+        seen.append((cell.name, devices))
+        return []
+
+    monkeypatch.setattr(plan.placement, "providers", providers)
+    monkeypatch.setattr(plan, "leftovers_of", leftovers)
+    plan.make(Sources.from_nova_conf([tmp_path]), Selection(hosts=hosts), object())  # type: ignore[arg-type]
+    assert len(reads) == read
+    assert seen == [("cell1", given), ("cell2", given)]
