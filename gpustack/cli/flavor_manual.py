@@ -13,6 +13,7 @@ from gpustack.cli.flavor import FlavorChangeCommand, InCloud, read_spec
 from gpustack.cli.options import option, positive
 from gpustack.cloud.flavors import Sizes
 from gpustack.nova_options import releases
+from gpustack.offer.flavor import manual
 from gpustack.offer.flavor.apply import answers
 from gpustack.offer.flavor.compare import Questions
 from gpustack.offer.flavor.desired import extra_specs
@@ -197,9 +198,8 @@ def _properties(parsed_args: argparse.Namespace, spec: Spec | None) -> dict[str,
         key, equals, value = text.partition("=")
         if not equals or not key:
             raise UsageError(f"--property {text!r} has no '='", remedy="write KEY=VALUE")
-        if key.startswith("gpustack:"):
-            raise UsageError(f"{key} is gpustack's own")
         others[key] = value
+    manual.refuse_own(others)
     if parsed_args.mem_page_size and not re.fullmatch(PAGE_PATTERN, parsed_args.mem_page_size):
         raise UsageError(
             f"{parsed_args.mem_page_size!r} is no size of pages", remedy="small, large, any, or a size like 1GB"

@@ -7,14 +7,7 @@ from typing import Any
 
 from gpustack.base.columns import Column
 from gpustack.base.findings import Severity
-from gpustack.cli.common import (
-    THIS_MACHINE,
-    Lister,
-    add_each,
-    add_exit_code,
-    add_source_options,
-    gather,
-)
+from gpustack.cli.common import THIS_MACHINE, Lister, add_each, add_exit_code, add_source_options, gather
 from gpustack.cli.options import option
 from gpustack.cli.output import Table, report_without_gpus, table
 from gpustack.hosts.facts.model import Host

@@ -175,9 +175,8 @@ def snapshot(of: Database) -> Iterator[sa.Connection]:
 
     :raises DatabaseError: if the database cannot be reached or read; the message never contains the password.
     """
-    opened = engine(of)
     try:
-        with connected(opened, of) as connection:
+        with connected(engine(of), of) as connection:
             _begin_reading(connection)
             yield connection
     except SQLAlchemyError as error:

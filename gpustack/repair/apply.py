@@ -239,9 +239,8 @@ def writing(database: Database) -> Iterator[sa.Connection]:
     """
     sqlite = database.url.get_backend_name() == "sqlite"
     arguments = {"timeout": LOCK_TIMEOUT} if sqlite else {}
-    opened = engine(database, **arguments)
     try:
-        with connected(opened, database) as connection:
+        with connected(engine(database, **arguments), database) as connection:
             match connection.dialect.name:
                 case "sqlite":
                     connection.exec_driver_sql("BEGIN IMMEDIATE")

@@ -93,7 +93,7 @@ def missing(host: Host) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 def unused(host: Host, function: Function) -> tuple[str, ...]:
     """The mediated devices of a function that no process and no instance has; empty if the instances are unknown."""
-    if host.domains is None:
+    if host.domains is None or not host.privileged:
         return ()
     known = owners(host)
     return tuple(d.uuid for d in function.mediated_devices if d.user is None and d.uuid not in known)

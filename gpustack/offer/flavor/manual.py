@@ -1,7 +1,7 @@
 """Create and change flavors by hand: the operations are those of a spec, from command line options."""
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpustack.base.errors import FlavorError, UsageError
@@ -107,6 +107,15 @@ def creation(wanted: WantedFlavor, present: Sequence[PresentFlavor], projects: M
     return operations[0]
 
 
+def refuse_own(keys: Iterable[str]) -> None:
+    """Refuse to set or unset gpustack's own extra specs by hand.
+
+    :raises UsageError: if one of these keys is gpustack's.
+    """
+    if own := sorted(key for key in keys if key.startswith(NAMESPACE)):
+        raise UsageError(f"{own[0]} is gpustack's own")
+
+
 def change(flavor: PresentFlavor, changes: Changes, access: frozenset[str] | None) -> ChangeFlavor | None:
     """Return the operation that changes a flavor; None if nothing changes.
 
@@ -115,8 +124,7 @@ def change(flavor: PresentFlavor, changes: Changes, access: frozenset[str] | Non
     """
     if (changes.grant or changes.revoke) and flavor.public:
         raise UsageError(f"{flavor.name} is public, and can't be made private", remedy="make another one")
-    if own := sorted(key for key in changes.unset_specs if key.startswith(NAMESPACE)):
-        raise UsageError(f"{own[0]} is gpustack's own")
+    refuse_own(changes.unset_specs)
     if ALIAS in changes.unset_specs and flavor.ours:
         raise UsageError(f"without {ALIAS}, {flavor.name} is no GPU flavor", remedy="`gpustack flavor delete` it")
     # Access is handled below; comparing it as public leaves it out here.

@@ -232,11 +232,11 @@ def test_the_last_run_is_of_this_cloud_and_meets_the_condition() -> None:
     assert last.path == path
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root has a file of root")
-def test_a_file_of_root_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    path = written(*ALL_DONE)
+def test_a_file_of_root_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 4711)
-    assert journal.read(path).state == "done"
+    journal.refuse_shared(Path("/etc/passwd"))
+    with pytest.raises(JournalError, match="others can write this file"):
+        journal.refuse_shared(Path("/dev/null"))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")

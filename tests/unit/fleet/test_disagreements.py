@@ -55,7 +55,8 @@ def codes(found: Fleet) -> list[tuple[str, str]]:
 
 def with_facts(*, spec: bool = True, domains: tuple[()] | None = (), **more: Any) -> dict[str, Any]:
     """The facts of the host, and the spec."""
-    facts = mediated_host(card(ADDRESS, **more), name="gpu1").model_copy(update={"domains": domains})
+    own = {"domains": domains, "privileged": True}
+    facts = mediated_host(card(ADDRESS, **more), name="gpu1").model_copy(update=own)
     known: dict[str, Any] = {"hosts": (facts,)}
     return {**known, "spec": SPEC, "models": models_of(SPEC)} if spec else known
 

@@ -73,3 +73,4 @@ def test_devices_of_stopped_instances_are_not_unused(tmp_path: Path) -> None:
     card = host.functions[CARDS[0]]
     assert unused(host, card) == (UUIDS[1],)
     assert unused(host.model_copy(update={"domains": None}), card) == ()
+    assert unused(host.model_copy(update={"privileged": False}), card) == ()
