@@ -11,6 +11,7 @@ from datetime import UTC
 
 from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, Severity, finding
+from gpustack.base.operations import counted
 from gpustack.hosts.facts.collector.signs import Event
 from gpustack.hosts.facts.gpus import Gpu, gpus, nvswitches
 from gpustack.hosts.facts.model import ErrorCounters, Function, Host
@@ -272,4 +273,9 @@ def _unknown(host: Host, earlier: Host | None) -> Iterator[Finding]:
     read_at = earlier.read_at.replace(tzinfo=UTC).timestamp() if earlier and earlier.read_at else 0
     if cards and host.kernel.log_since and oldest > read_at:
         missing = "the kernel has overwritten its oldest messages since boot, so earlier signs are not counted"
+        yield finding(Code.KERNEL_LOG_INCOMPLETE, place=host.hostname, missing=missing)
+    dropped = (host.kernel.log_dropped or 0) - ((earlier.kernel.log_dropped or 0) if earlier else 0)
+    if cards and dropped > 0:
+        older = counted(dropped, "older message")
+        missing = f"not counted: {older}; the facts have the newest of each device and kind"
         yield finding(Code.KERNEL_LOG_INCOMPLETE, place=host.hostname, missing=missing)

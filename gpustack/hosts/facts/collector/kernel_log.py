@@ -100,5 +100,6 @@ def records(host: HostRoot) -> Iterator[str]:
                 return
             size += len(record)
             yield record.decode("utf-8", "replace")
+        host.note(KMSG, "larger than {} bytes; the rest was not read".format(TABLE_LIMIT))
     finally:
         os.close(descriptor)

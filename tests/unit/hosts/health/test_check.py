@@ -94,7 +94,8 @@ def test_a_real_h100_after_faults_of_programs() -> None:
     576 messages, of which the collector keeps the newest of each number. Names and serial numbers are replaced.
     """
     facts = Host.model_validate(snapshot("h100-guest"))
-    (health,) = check(facts).gpus
+    report = check(facts)
+    (health,) = report.gpus
     found = {sign.sign: (sign.count, sign.severity) for sign in health.signs}
     assert found == {"xid-13": (64, "info"), "xid-31": (2, "info"), "xid-43": (4, "info")}
     assert {entry.code.value for entry in health.findings} == {"GPU912", "GPU919"}
@@ -103,6 +104,10 @@ def test_a_real_h100_after_faults_of_programs() -> None:
         507,
         "nvidia",
     )
+    left_out = [entry.message for entry in report.others if entry.code.value == "GPU939"]
+    assert left_out == ["not counted: 507 older messages; the facts have the newest of each device and kind"]
+    fewer = facts.model_copy(update={"kernel": facts.kernel.model_copy(update={"log_dropped": 506})})
+    assert [codes(check(facts, known)).get("gpu-guest", []) for known in (facts, fewer)] == [[], ["GPU939"]]
 
 
 def test_a_lost_lane_is_a_sign_and_a_low_speed_is_none() -> None:

@@ -91,6 +91,14 @@ def test_without_a_log_it_is_unknown(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not os.access("/dev/kmsg", os.R_OK), reason="this machine does not show its kernel log")
+def test_a_log_above_the_limit_is_unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpustack.hosts.facts.collector.kernel_log.TABLE_LIMIT", 1)
+    host = HostRoot("/")
+    kernel_log(host)
+    assert host.unread == [{"path": "/dev/kmsg", "error": "larger than 1 bytes; the rest was not read"}]
+
+
+@pytest.mark.skipif(not os.access("/dev/kmsg", os.R_OK), reason="this machine does not show its kernel log")
 def test_the_device_of_this_machine_ends() -> None:
     messages, dropped, since = kernel_log(HostRoot("/"))
     assert (messages is None) == (dropped is None)
