@@ -1,5 +1,7 @@
 """Locations of gpustack's own data, and atomic, private files."""
 
+from __future__ import annotations
+
 import contextlib
 import errno
 import functools
@@ -11,12 +13,15 @@ import sysconfig
 import tempfile
 import time
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpustack.base.errors import GpustackError
 from gpustack.base.text import quoted
+
+if TYPE_CHECKING:
+    import jinja2
 
 E = TypeVar("E", bound=GpustackError)
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -38,6 +43,15 @@ def share_dir(name: str) -> Path:
     """The directory of ``templates`` or ``docs/runbook``, in an installed package or a checkout."""
     installed = _PACKAGE / "share" / name
     return installed if installed.is_dir() else _PACKAGE.parent / name
+
+
+@functools.cache
+def templates(name: str, *, autoescape: bool, **options: Any) -> jinja2.Environment:  # noqa: ANN401 - jinja2's own
+    """The templates of a directory of ``templates``; a variable without a value is an error."""
+    import jinja2
+
+    loader = jinja2.FileSystemLoader(share_dir("templates") / name)
+    return jinja2.Environment(loader=loader, undefined=jinja2.StrictUndefined, autoescape=autoescape, **options)  # noqa: S701
 
 
 def collection_dir() -> Path:
@@ -151,21 +165,24 @@ def starts_with(path: Path, text: str) -> bool:
         return stream.read(len(text.encode())) == text.encode()
 
 
-def read_end(path: Path | None, most: int) -> bytes:
+def read_end(path: Path | None, most: int, keep: Callable[[bytes], bool] | None = None) -> bytes:
     """The last bytes of a file that may be endless or growing.
 
     :param path: the file; None for the standard input.
     :param most: the number of bytes that count.
-    :raises OSError: when it can't be read.
+    :param keep: which lines count; None for all.
+    :raises OSError: when it can't be read, or has no lines to choose from.
     """
     with contextlib.ExitStack() as stack:
         stream = sys.stdin.buffer if path is None else stack.enter_context(path.open("rb"))
-        if stream.seekable():
+        if keep is None and stream.seekable():
             stream.seek(max(0, stream.seek(0, os.SEEK_END) - most))
             return stream.read(most)
         end = bytearray()
-        while part := stream.read(most):
-            end += part
+        while part := stream.readline(most) if keep else stream.read(most):
+            if keep and len(part) == most:
+                raise OSError(errno.EINVAL, "it has no lines")
+            end += part if keep is None or keep(part) else b""
             del end[:-most]
         return bytes(end)
 

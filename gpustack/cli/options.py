@@ -73,13 +73,14 @@ def snapshot_hosts(
     return load_snapshot(parsed_args.snapshot, lambda text: report(f"warning: {text}"))
 
 
-def read_log(name: str) -> bytes:
+def read_log(name: str, keep: Callable[[bytes], bool] | None = None) -> bytes:
     """The log in a file; ``-`` is standard input. Of a long one, the end counts.
 
+    :param keep: which lines are read, from a log of any size; None for all.
     :raises HostError: if it can't be read.
     """
     try:
-        return read_end(None if name == "-" else Path(name), _LOG)
+        return read_end(None if name == "-" else Path(name), _LOG, keep)
     except OSError as error:
         raise HostError(f"can't be read: {error.strerror or error}", where=name, remedy="name a log") from error
 

@@ -155,11 +155,12 @@ gpustack why instance vm1 --scheduler-log /var/log/nova/nova-scheduler.log -f js
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("name", metavar="INSTANCE", help="the instance, by name or id")
-        option(parser, "--scheduler-log FILE|-", "quote this log of nova-scheduler or nova-compute, at level INFO")
+        option(parser, "--scheduler-log FILE|-…", "quote this log of nova-scheduler or nova-compute; can be repeated")
         option(add_hypervisors(parser), "--ask-host", "ask its host which devices its domain uses")
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:
-        log = lines(read_log(parsed_args.scheduler_log)) if parsed_args.scheduler_log else ()
+        logs = parsed_args.scheduler_log
+        log = [line for name in logs for line in lines(read_log(name, instance.is_quoted))] if logs else None
         with (
             counting(self, "asking Nova and Placement") as progress,
             Hypervisors(ssh=ssh_options(parsed_args)) as hypervisors,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from gpustack.base.errors import NovaConfigError
-from gpustack.base.files import file_error, read_text, share_dir
+from gpustack.base.files import file_error, read_text, templates
 from gpustack.base.findings import Finding
 from gpustack.configure import providers
 from gpustack.configure.deployed import Existing, carried
@@ -243,19 +242,6 @@ def dumped(
 
 
 def template(name: str) -> jinja2.Template:
-    """A template of ``templates/nova``."""
-    return _environment().get_template(name)
-
-
-@functools.cache
-def _environment() -> jinja2.Environment:
-    import jinja2
-
-    return jinja2.Environment(
-        loader=jinja2.FileSystemLoader(share_dir("templates") / "nova"),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701  (no web pages; every value comes from the spec's patterns or is JSON)
-    )
+    """A template of ``templates/nova``; every value comes from the spec's patterns or is JSON."""
+    options = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
+    return templates("nova", autoescape=False, **options).get_template(name)

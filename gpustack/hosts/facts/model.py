@@ -77,9 +77,7 @@ class Uses(FactsModel):
     block: tuple[Line, ...] = ()
     usb: tuple[Line, ...] = ()
     input: tuple[Line, ...] = ()
-    drm: tuple[Line, ...] = ()
     infiniband: tuple[Line, ...] = ()
-    sound: tuple[Line, ...] = ()
     drivers: tuple[Line, ...] = ()
 
 

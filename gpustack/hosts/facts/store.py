@@ -133,7 +133,7 @@ def read_snapshot(
     :raises SnapshotError: if a file can't be read, or is not a valid snapshot of this version, or names a host twice,
         or if two files differ about a host, and their times do not show which is newer.
     """
-    reading = _Reading(keep=keep)
+    reading = SnapshotReader(keep=keep)
     for path in json_files([paths] if isinstance(paths, Path) else paths, SnapshotError, _AGAIN):
         try:
             with path.open("rb") as stream:
@@ -145,18 +145,7 @@ def read_snapshot(
     return reading.snapshot()
 
 
-def parse_snapshot(stream: BinaryIO, where: str, *, keep: bool = False) -> Snapshot:
-    """Parse a snapshot.
-
-    :param where: the file's name, for messages.
-    :raises SnapshotError: if it is not a valid snapshot, or names a host twice.
-    """
-    reading = _Reading(keep=keep)
-    reading.add(stream, where)
-    return reading.snapshot()
-
-
-class _Reading:
+class SnapshotReader:
     """The hosts of the files that were read.
 
     :ivar differing: the hosts about which two files differ, by the names of the older and the newer file.

@@ -18,13 +18,11 @@ class VgpuType(FactsModel):
 
     :ivar number: the driver's number: ``711``, or the directory of a type of mediated devices: ``nvidia-63``.
     :ivar name: the driver's name: ``NVIDIA A16-8Q``.
-    :ivar creatable: whether the driver creates one more at present.
     :ivar available: the number that the driver can still create; None for virtual functions.
     """
 
     number: TypeNumber
     name: Line | None = None
-    creatable: bool | None = None
     available: Number | None = None
     memory_mib: Number | None = None
 
@@ -52,10 +50,9 @@ class Domain(FactsModel):
 
 
 class MigInstance(FactsModel):
-    """A GPU instance of a card in MIG mode: its profile (``1g.10gb``), its number, and its place (``4:1``)."""
+    """A GPU instance of a card in MIG mode: its profile (``1g.10gb``) and its place (``4:1``)."""
 
     profile: Line | None = None
-    gpu_instance: Number | None = None
     placement: Line | None = None
 
 

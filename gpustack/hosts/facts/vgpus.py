@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Literal
 
-from gpustack.hosts.facts.collector.vgpus import RECORD
+from gpustack.hosts.facts.collector.vgpus import DOMAINS, RECORD
 from gpustack.hosts.facts.model import Function, Host
 from gpustack.hosts.facts.vgpu_model import VgpuType
 from gpustack.linux.drivers import BY_ID
@@ -41,7 +41,7 @@ def type_named(host: Host, function: Function, name: str) -> VgpuType | str:
     if numbers:
         return next(iter(numbers.values()))
     if (number := number_at_boot(host, card, name)) is not None:
-        return VgpuType(number=number, name=name, creatable=False)
+        return VgpuType(number=number, name=name)
     reason = driver_fault(host, card)
     if framework(host, function) is None and (reason is not None or not card.sriov_numvfs):
         return reason or "the virtual functions of the card do not exist yet"
@@ -78,6 +78,11 @@ def driver_fault(host: Host, card: Function) -> str | None:
     return f"the driver {card.driver} creates no vGPUs"
 
 
+def knows_domains(host: Host) -> bool:
+    """Whether the facts have all domains of libvirt."""
+    return host.domains is not None and not any(entry.path.startswith(DOMAINS) for entry in host.unread)
+
+
 def owners(host: Host) -> dict[str, str]:
     """The instances of vGPUs, also stopped ones, by the uuid of a mediated device or the address of a function."""
     return {device: domain.uuid for domain in host.domains or () for device in domain.devices}
@@ -93,7 +98,7 @@ def missing(host: Host) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 def unused(host: Host, function: Function) -> tuple[str, ...]:
     """The mediated devices of a function that no process and no instance has; empty if the instances are unknown."""
-    if host.domains is None or not host.privileged:
+    if not (host.privileged and knows_domains(host)):
         return ()
     known = owners(host)
     return tuple(d.uuid for d in function.mediated_devices if d.user is None and d.uuid not in known)

@@ -4,8 +4,6 @@ Every text on it comes from a cloud or a host, so the template escapes all of th
 text are printed as their codes. The policy in its head forbids scripts and everything from elsewhere.
 """
 
-from __future__ import annotations
-
 import base64
 import functools
 import hashlib
@@ -13,10 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gpustack import __version__
-from gpustack.base.files import share_dir, write_atomic
+from gpustack.base.files import share_dir, templates, write_atomic
 from gpustack.base.text import printable
 from gpustack.fleet.model import Fleet, Source, State
 from gpustack.fleet.summary import grouped
@@ -24,9 +21,6 @@ from gpustack.operate.report import tables
 from gpustack.operate.report.hosts import GROUP, columns, host_groups, summed
 from gpustack.operate.report.quotas import QuotaTable
 from gpustack.operate.report.topologies import Topologies
-
-if TYPE_CHECKING:
-    import jinja2
 
 PAGE = "index.html"
 MEANINGS = {
@@ -82,7 +76,7 @@ def parts(report: Report) -> Iterator[str]:
     topologies = report.topologies
     css, policy = _style()
     stream = (
-        _environment()
+        templates("report", autoescape=True, finalize=_readable, trim_blocks=True, lstrip_blocks=True)
         .get_template("page.html.j2")
         .stream(
             report=report,
@@ -130,20 +124,6 @@ def _style() -> tuple[object, str]:
     css = (share_dir("templates") / "report" / "page.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
     return Markup(css), f"'sha256-{digest}'"  # noqa: S704  (the file is part of gpustack)
-
-
-@functools.cache
-def _environment() -> jinja2.Environment:
-    import jinja2
-
-    return jinja2.Environment(
-        loader=jinja2.FileSystemLoader(share_dir("templates") / "report"),
-        undefined=jinja2.StrictUndefined,
-        autoescape=True,
-        finalize=_readable,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
 
 
 def _readable(value: object) -> object:

@@ -47,6 +47,7 @@ _REFUSED_CLAIM = re.compile(r"(?:Failed to claim|Insufficient compute resources)
 """What nova-compute logs, and what a fault repeats, if its claim fails (nova/compute/claims.py)."""
 _CLAIMED = (Reason.FRAGMENTS, Reason.NUMA)
 """The reasons for which a claim fails."""
+_CLAIM, _RESULTS = "Failed to claim", "Filter results"
 _NO_CANDIDATES = "Got no allocation candidates from the Placement API"
 
 
@@ -150,7 +151,11 @@ def answer(cloud: Connection, name: str, sources: WhySources) -> InstanceAnswer:
         request = failed.request if failed else ""
         steps = _or_gap(found, lambda: servers.steps_of(cloud, server.id, request)) if request else None
         found.failure = failure(found.boot, failed, steps or [])
-        found.log = quoted(sources.log, server.id, found.failure.request)
+        found.log = quoted(sources.log or (), server.id, found.failure.request)
+        if sources.log is not None and not found.log:
+            found.gaps.append(
+                "no line of the logs is about its failure; nova-scheduler writes such lines at level INFO"
+            )
         if found.failure.phase is not FailedPhase.API and server.count:
             try:
                 _compare(cloud, found, failed, sources)
@@ -209,10 +214,15 @@ def failure(known: BootRecord, failed: Event | None, steps: Sequence[ActionStep]
     return Failure(phase=phase, at=at, request=request, reason=reason, tried=tuple(tried), errors=errors)
 
 
+def is_quoted(line: bytes) -> bool:
+    """Whether a line of a log is about the refusal of some instance."""
+    return any(words.encode() in line for words in (_CLAIM, _RESULTS, _NO_CANDIDATES))
+
+
 def quoted(log: Sequence[str], uuid: str, request: str) -> tuple[str, ...]:
     """The refused claims of nova-compute and the results of nova-scheduler about an instance, oldest first."""
-    claims = (line for line in log if "Failed to claim" in line and uuid in line)
-    results = (line for line in log if "Filter results" in line and f"'{uuid}'" in line)
+    claims = (line for line in log if _CLAIM in line and uuid in line)
+    results = (line for line in log if _RESULTS in line and f"'{uuid}'" in line)
     empty = (line for line in log if request and request in line and _NO_CANDIDATES in line)
     return tuple(line.strip() for line in (*claims, *empty, *results))
 

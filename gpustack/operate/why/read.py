@@ -86,7 +86,7 @@ class WhySources:
     :ivar databases: the cell databases; None without configuration files.
     :ivar scheduler: the options of nova-scheduler; None without configuration files.
     :ivar ask: asks a host for the devices of its domains; None to ask none.
-    :ivar log: the lines of nova-scheduler's log.
+    :ivar log: the lines of logs that :func:`gpustack.operate.why.instance.is_quoted` accepts; None without a log.
     :ivar scanned: facts of hosts that were asked.
     :ivar device_specs: those of nova-compute; empty if unknown.
     """
@@ -96,7 +96,7 @@ class WhySources:
     databases: Databases | None = None
     scheduler: Scheduler | None = None
     ask: Ask | None = None
-    log: Sequence[str] = ()
+    log: Sequence[str] | None = None
     scanned: Sequence[Host] = ()
     device_specs: Sequence[DeviceSpec] = ()
     progress: Progress = silent

@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from gpustack.base.errors import PlanError
-from gpustack.base.files import share_dir
+from gpustack.base.files import templates
 from gpustack.base.text import quoted
 from gpustack.linux.cmdline import is_plain
 from gpustack.prepare.host.decide.binding import Binding
@@ -165,14 +165,7 @@ def _file(why: str, template: str, mode: str = "0644", **values: _Value) -> Owne
 
 @functools.cache
 def _environment() -> jinja2.Environment:
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(share_dir("templates") / "host"),
-        undefined=jinja2.StrictUndefined,
-        keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701  (these are no web pages: every value passes the filter "plain")
-    )
+    environment = templates("host", autoescape=False, keep_trailing_newline=True)
     environment.filters["plain"] = _plain
     environment.filters["quoted"] = quoted
     return environment

@@ -1154,7 +1154,7 @@ complete -c gpustack -n '__gpustack_is why instance' -l snapshot -r -d 'read the
 complete -c gpustack -n '__gpustack_is why instance' -l config-file -r -d 'nova.conf of nova-api and nova-scheduler, or its directory, for free devices, …'
 complete -c gpustack -n '__gpustack_is why instance' -l exit-code -d 'exit with 3 if there is something to do, or a finding with severity warning …'
 complete -c gpustack -n '__gpustack_is why instance' -l findings -r -d 'write all findings to FILE, as JSON'
-complete -c gpustack -n '__gpustack_is why instance' -l scheduler-log -r -d 'quote this log of nova-scheduler or nova-compute, at level INFO'
+complete -c gpustack -n '__gpustack_is why instance' -l scheduler-log -r -d 'quote this log of nova-scheduler or nova-compute'
 complete -c gpustack -n '__gpustack_is why instance' -s i -l inventory -r -d 'take the hosts from this Ansible inventory, and how to reach them'
 complete -c gpustack -n '__gpustack_is why instance' -l user -r -d 'log in as this user'
 complete -c gpustack -n '__gpustack_is why instance' -l port -r -d 'connect to this port'

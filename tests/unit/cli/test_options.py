@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.base.errors import SnapshotError
-from gpustack.cli.options import add_snapshot, option, snapshot_hosts
+from gpustack.base.errors import HostError, SnapshotError
+from gpustack.cli.options import add_snapshot, option, read_log, snapshot_hosts
 from gpustack.hosts.facts.store import save_snapshot
 from support.host_samples import raw_host
 
@@ -50,3 +50,17 @@ def test_snapshot_is_added_and_read_in_one_place(tmp_path: Path) -> None:
     assert [host.hostname for host in snapshot_hosts(parser.parse_args(words))] == ["a", "b"]
     with pytest.raises(SnapshotError, match=f"host b: {tmp_path}/b:2 differs"):
         snapshot_hosts(parser.parse_args([*words, "--snapshot", str(tmp_path / "c")]))
+
+
+def test_chosen_lines_are_read_from_a_log_of_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpustack.cli.options._LOG", 16)
+    log = tmp_path / "nova-scheduler.log"
+    log.write_bytes(b"GPU 1\n" + b"other text\n" * 4 + b"GPU 2\nend\n")
+    assert (read_log(str(log)), read_log(str(log), lambda line: b"GPU" in line)) == (
+        b"r text\nGPU 2\nend\n"[-16:],
+        b"GPU 1\nGPU 2\n",
+    )
+    with pytest.raises(HostError, match="it has no lines"):
+        read_log("/dev/zero", lambda line: True)
+    with pytest.raises(HostError, match="No such file"):
+        read_log(str(tmp_path / "none"), lambda line: True)

@@ -77,7 +77,7 @@ def test_what_a_host_prints(output: bytes) -> None:
     with attack():
         ssh_program._document(output, "gpu01")
     with attack():
-        store.parse_snapshot(io.BytesIO(output), "gpu01.json")
+        store.SnapshotReader(keep=False).add(io.BytesIO(output), "gpu01.json")
 
 
 @examples(100)

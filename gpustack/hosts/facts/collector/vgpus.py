@@ -16,7 +16,7 @@ RECORD = "/run/gpustack/virtual-functions"
 """The record of the unit that prepares cards at boot. Only NVIDIA's program knows the MIG mode; the unit runs it."""
 MOST_TYPES = 4096
 # libvirt's domains, also of a container by Kolla. They can contain passwords: only devices are collected.
-_DOMAINS = (
+DOMAINS = (
     "/etc/libvirt/qemu",
     "/var/lib/docker/volumes/nova_libvirt_qemu/_data",
     "/var/lib/containers/storage/volumes/nova_libvirt_qemu/_data",
@@ -67,13 +67,11 @@ def mediated_types(host: HostRoot, directory: str) -> List[Dict[str, Any]]:
         if not _DIRECTORY.fullmatch(number) or len(types) == MOST_TYPES:
             host.note(f"{directory}/{number[:128]}", "left out: not a type, or one too many")
             continue
-        available = host.number(f"{directory}/{number}/available_instances")
         memory = _MEMORY.search(host.text(f"{directory}/{number}/description", VALUE_LIMIT) or "")
         entry = {
             "number": number,
             "name": host.value(f"{directory}/{number}/name") or None,
-            "creatable": available > 0 if available is not None else None,
-            "available": available,
+            "available": host.number(f"{directory}/{number}/available_instances"),
             "memory_mib": int(memory.group(1)) if memory else None,
         }
         types.append(entry)
@@ -89,7 +87,7 @@ def creatable_types(host: HostRoot, parts: List[str]) -> List[Dict[str, Any]]:
         for line in text.splitlines()[: -1 if len(text) >= VALUE_LIMIT else None]:  # the last one is incomplete
             match = _TYPE.fullmatch(line)
             if match and match.group(2).isprintable():
-                types.setdefault(match.group(1), {"number": match.group(1), "name": match.group(2), "creatable": True})
+                types.setdefault(match.group(1), {"number": match.group(1), "name": match.group(2)})
             elif match:
                 host.note(path, "unexpected content")
     return [types[number] for number in sorted(types, key=int)]
@@ -108,7 +106,7 @@ def domains(host: HostRoot, functions: List[Dict[str, Any]]) -> List[Dict[str, A
     """
     physical = {entry["address"] for entry in functions if not entry["physical_function"]}
     found: List[Dict[str, Any]] = []
-    for path in (f"{base}/{name}" for base in _DOMAINS for name in host.names(base) if name.endswith(".xml")):
+    for path in (f"{base}/{name}" for base in DOMAINS for name in host.names(base) if name.endswith(".xml")):
         text = host.text(path, TEXT_LIMIT) or ""
         uuid, sources = _DOMAIN_UUID.search(text), (dict(_ATTRIBUTE.findall(part)) for part in _SOURCE.findall(text))
         known = [of for of in sources if "uuid" in of or len(of) == 4]
@@ -151,5 +149,5 @@ def mig(host: HostRoot, address: str) -> Optional[Dict[str, Any]]:
     instances = []
     for number in numbers:
         name, place = profiles.get(number, (None, None))
-        instances.append({"gpu_instance": number, "profile": name, "placement": place})
+        instances.append({"profile": name, "placement": place})
     return {"current": modes[0], "pending": modes[1], "instances": instances}

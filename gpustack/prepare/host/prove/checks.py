@@ -11,7 +11,7 @@ from gpustack.base.text import printable
 from gpustack.hosts.facts.boot_model import BootKernel
 from gpustack.hosts.facts.gpus import Gpu, forwards
 from gpustack.hosts.facts.model import Function, Host
-from gpustack.hosts.facts.vgpus import missing
+from gpustack.hosts.facts.vgpus import knows_domains, missing
 from gpustack.linux.cmdline import CommandLine, canonical
 from gpustack.linux.drivers import BY_ID, VFIO, is_held, is_passthrough_driver
 from gpustack.pci import classes
@@ -262,8 +262,11 @@ def instances(host: Host, targets: Targets) -> Iterator[HostCheck]:
     shared = [entry for entry in targets.shared if entry.vgpu is not None or entry.vgpu_type is not None]
     typed = {part.address for entry in shared for part in entry.parts(host) if entry.has_type(part)}
     untyped = {part.address for entry in shared for part in host.virtual.get(entry.address, ())} - typed
+    what = "the host has the devices of the instance"
+    if shared and not knows_domains(host):
+        yield unknown(f"{what}s", host.hostname, "not all domains of libvirt could be read")
     for domain in host.domains or ():
-        what, place = "the host has the devices of the instance", f"{host.hostname} {domain.uuid}"
+        place = f"{host.hostname} {domain.uuid}"
         faults = [f"{name} has another vGPU type" for name in domain.devices if name in untyped]
         # Nova creates mediated devices again, which may take until nova-compute has started.
         severity = None if faults or any("." in name for name in absent.get(domain.uuid, ())) else Severity.WARNING

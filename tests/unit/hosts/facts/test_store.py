@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gpustack.base.errors import SnapshotError
 from gpustack.hosts.facts import store
-from gpustack.hosts.facts.store import load_snapshot, parse_host, parse_snapshot, read_snapshot, save_snapshot
+from gpustack.hosts.facts.store import SnapshotReader, load_snapshot, parse_host, read_snapshot, save_snapshot
 from support.host_samples import SNAPSHOTS, function, raw_host, snapshot
 
 
@@ -22,7 +22,9 @@ def text_of(*hosts, **more):
 
 
 def whole(text, *, keep=False):
-    return parse_snapshot(io.BytesIO(text), "s.json", keep=keep)
+    reader = SnapshotReader(keep=keep)
+    reader.add(io.BytesIO(text), "s.json")
+    return reader.snapshot()
 
 
 def complaint(text):

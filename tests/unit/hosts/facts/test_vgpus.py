@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpustack.hosts.facts.collector import collect
+from gpustack.hosts.facts.model import Unread
 from gpustack.hosts.facts.store import parse_host
 from gpustack.hosts.facts.vgpu_model import VgpuType
 from gpustack.hosts.facts.vgpus import framework, missing, owners, type_named, unused
@@ -59,9 +60,7 @@ def test_full_card_has_the_number_that_the_unit_found(tmp_path: Path) -> None:
     lines = f"{CARDS[0]} has the vGPU type A16-8Q as number 711\n{CARDS[0]} has the vGPU type A16-8Q as number $(x)\n"
     record = {"/run/gpustack/virtual-functions": lines}
     host = VgpuHost(current=(711,) * 4).read(tmp_path, record)
-    assert type_named(host, host.functions[CARDS[0]], "A16-8Q") == VgpuType(
-        number="711", name="A16-8Q", creatable=False
-    )
+    assert type_named(host, host.functions[CARDS[0]], "A16-8Q") == VgpuType(number="711", name="A16-8Q")
     assert isinstance(type_named(host, host.functions[CARDS[1]], "A16-8Q"), str)
 
 
@@ -73,4 +72,7 @@ def test_devices_of_stopped_instances_are_not_unused(tmp_path: Path) -> None:
     card = host.functions[CARDS[0]]
     assert unused(host, card) == (UUIDS[1],)
     assert unused(host.model_copy(update={"domains": None}), card) == ()
+    unread = (Unread(path="/etc/libvirt/qemu/large.xml", error="larger"),)
+    assert unused(host.model_copy(update={"unread": unread}), card) == ()
+    assert unused(host.model_copy(update={"unread": (unread[0].model_copy(update={"path": "/boot"}),)}), card)
     assert unused(host.model_copy(update={"privileged": False}), card) == ()

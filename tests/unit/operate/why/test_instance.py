@@ -22,7 +22,7 @@ from gpustack.nova_options.scheduler import Scheduler
 from gpustack.novadb.databases import database
 from gpustack.novadb.sources import Sources as Cells
 from gpustack.operate.capacity.model import Outcome
-from gpustack.operate.why.instance import FailedPhase, InstanceAnswer, answer, failure, quoted
+from gpustack.operate.why.instance import FailedPhase, InstanceAnswer, answer, failure, is_quoted, quoted
 from gpustack.operate.why.read import WhySources
 from gpustack.repair.hypervisor import Usage
 from support import growing_fleets
@@ -86,6 +86,12 @@ def test_only_lines_about_the_instance_are_quoted() -> None:
     claims = [f" [instance: {uuid}] Failed to claim: x\n" for uuid in ("other", VM)]
     assert quoted([*log, *claims], VM, "req-1") == (claims[1].strip(), log[3], log[1])
     assert quoted(log, VM, "") == (log[1],)
+    assert [
+        is_quoted(line.encode()) for line in (*log, *claims, f"DEBUG [None req-1] [instance: {VM}] Claim successful")
+    ] == [
+        *[True] * 6,
+        False,
+    ]
 
 
 def server(uuid: str, name: str, **more: Any) -> dict[str, Any]:
@@ -137,7 +143,7 @@ def failed_in_a_large_cloud(
     newest: tuple[int, int] = (2, 100),
     action: str = "create",
     event: dict[str, Any] | None = None,
-    log: tuple[str, ...] = (),
+    log: tuple[str, ...] | None = None,
     sources: dict[str, Any] | None = None,
     zones: dict[str, list[str]] | None = None,
     refused: str = "nothing",
@@ -192,6 +198,15 @@ def test_data_have_the_failure_and_the_causes_of_today(tmp_path: Path) -> None:
     assert list(cause)[-1] == "steps"
     assert shown["findings"] == [entry.to_dict() for entry in found.findings]
     assert found.summary.endswith("; fits on 0 hosts now")
+    assert not [gap for gap in found.gaps if "no line" in gap]
+
+
+def test_logs_without_a_line_about_the_failure_are_a_gap(tmp_path: Path) -> None:
+    found, _cloud = failed_in_a_large_cloud(
+        tmp_path, log=("Filtering removed all hosts for 'other'. Filter results: []",)
+    )
+    assert found.log == ()
+    assert "no line of the logs is about its failure; nova-scheduler writes such lines at level INFO" in found.gaps
 
 
 ACTIONS = (

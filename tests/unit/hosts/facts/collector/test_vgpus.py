@@ -23,7 +23,6 @@ def test_types_of_virtual_functions_are_those_of_their_card(tmp_path: Path) -> N
     read = functions(tmp_path)
     card = read[CARDS[0]]
     assert [(kind["number"], kind["name"]) for kind in card["vgpu_types"]] == [(str(n), t) for n, t in TYPES.items()]
-    assert all(kind["creatable"] for kind in card["vgpu_types"])
     assert (card["vgpu_framework"], card["vgpu_type"]) == (None, None)
     parts = [read[address] for address in card["virtual_functions"]]
     assert [part["vgpu_type"] for part in parts] == ["711", "711", None, None]
@@ -48,7 +47,6 @@ def test_mediated_devices_have_type_and_user(tmp_path: Path, framework: str, add
     assert function["vgpu_types"][2] == {
         "number": "nvidia-711",
         "name": "NVIDIA A16-8Q",
-        "creatable": False,
         "available": 0,
         "memory_mib": 8192,
     }
@@ -70,8 +68,8 @@ def test_modes_and_profiles_are_from_the_last_start(tmp_path: Path) -> None:
         "current": True,
         "pending": True,
         "instances": [
-            {"gpu_instance": 3, "profile": None, "placement": None},
-            {"gpu_instance": 7, "profile": "1g.5gb", "placement": "4:1"},
+            {"profile": None, "placement": None},
+            {"profile": "1g.5gb", "placement": "4:1"},
         ],
     }
     assert (read[CARDS[1]]["mig"]["current"], len(read[CARDS[1]]["mig"]["instances"])) == (None, 2)

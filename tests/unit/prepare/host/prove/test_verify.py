@@ -331,10 +331,15 @@ def test_virtual_functions_of_nvidia_are_ready_on_its_driver() -> None:
     spec = spec.model_copy(update={"models": {"quarter": quarter.model_copy(update={"vfs": typed})}})
     parts = {f"0000:88:10.{number}": {"driver": "nvidia"} for number in range(4)}
     parts |= {f"0000:88:10.{number}": {"driver": "nvidia", "mediated": ["vGPU type 711"]} for number in range(2)}
-    nvidia = Machine(changed(machine.raw, {"pci": {"0000:88:00.0": {"driver": "nvidia"}, **parts}}))
+    card = {"0000:88:00.0": {"driver": "nvidia"}}
+    nvidia = Machine(changed(machine.raw, {"pci": {**card, **parts}, "set": {"domains": []}}))
     nvidia.carry_out(plan_host(spec, nvidia.host), reboot=False)
     verification = verify_host(spec, nvidia.host, nvidia.images)
     assert verification.passed, codes(verification)
+    unread = changed(
+        nvidia.raw, {"set": {"unread": [{"path": "/etc/libvirt/qemu/instance-1.xml", "error": "I/O error"}]}}
+    )
+    assert "GPU210 error" in codes(verify_host(spec, Machine(unread).host, nvidia.images))
     assert sum("IOMMU group" in check.what for check in verification.checks) == 2
     other = Machine(changed(nvidia.raw, {"pci": {"0000:88:10.1": {"mediated": ["vGPU type 712"], "holders": []}}}))
     (error,) = verify_host(spec, other.host, other.images).findings
