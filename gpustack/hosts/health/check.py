@@ -276,6 +276,5 @@ def _unknown(host: Host, earlier: Host | None) -> Iterator[Finding]:
         yield finding(Code.KERNEL_LOG_INCOMPLETE, place=host.hostname, missing=missing)
     dropped = (host.kernel.log_dropped or 0) - ((earlier.kernel.log_dropped or 0) if earlier else 0)
     if cards and dropped > 0:
-        older = counted(dropped, "older message")
-        missing = f"not counted: {older}; the facts have the newest of each device and kind"
+        missing = f"not counted: {counted(dropped, 'older message')}; the facts have the newest of each device and kind"
         yield finding(Code.KERNEL_LOG_INCOMPLETE, place=host.hostname, missing=missing)

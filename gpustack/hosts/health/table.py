@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from gpustack.base.columns import Column, codes, described
 from gpustack.base.findings import Code, Finding, finding
-from gpustack.hosts.facts.collector.signs import Event
+from gpustack.hosts.facts.collector.signs import MOST_EVENTS, Event
 from gpustack.hosts.health.check import Health, sign_findings
 from gpustack.hosts.health.kernel_log import table
 from gpustack.pci import catalogue
@@ -110,6 +110,7 @@ def check_log(lines: Iterable[str], place: str) -> LogReport:
     findings = list(sign_findings([event for event in signs if not event.earlier], place))
     missing = [] if started else ["the log has no start of a kernel"]
     missing += [] if gpus else ["the log lists no GPU"]
+    missing += [f"it has {MOST_EVENTS} different signs, and more are not read"] if len(signs) >= MOST_EVENTS else []
     if missing:
         findings.append(finding(Code.KERNEL_LOG_INCOMPLETE, place=place, missing="; ".join(missing)))
     return LogReport(signs=tuple(signs), findings=tuple(findings))

@@ -23,6 +23,8 @@ from .kernel_log import TOKEN
 Row = Dict[str, Any]
 
 MOST_EVENTS = 1024
+MOST_HARMLESS = 32768
+"""The most events without a code: a kernel lists each function and bridge before any sign."""
 MOST_PARTS = 8
 """The most lines of one message."""
 _PART = 512
@@ -291,6 +293,7 @@ class _Reading:
         self._events: Dict[Tuple[Any, ...], Event] = {}
         self._known: Dict[Tuple[str, ...], Any] = {}
         self._present: Set[str] = set()
+        self._signs = 0
         self._words = [set(TOKEN.findall(line.text)) for line in lines]
 
     def events(self) -> List[Event]:
@@ -376,6 +379,7 @@ class _Reading:
     def _boot(self) -> None:
         self._events = {key: event._replace(earlier=True) for key, event in self._events.items()}
         self._events = {(*key, "earlier") if key[-1] != "earlier" else key: e for key, e in self._events.items()}
+        self._signs = sum(event.code is not None for event in self._events.values())
 
     def _add(self, number: int, row: Row, match: Match[str], text: str) -> None:
         kind, time = row.get("kind", "sign"), self._lines[number].time
@@ -392,7 +396,7 @@ class _Reading:
         address = full_address(unnamed[-1]) if unnamed else None
         if not self._present.isdisjoint(row.get("ends", ())):
             for key in [key for key, event in self._events.items() if _ends(row, address, values, event)]:
-                del self._events[key]
+                self._signs -= self._events.pop(key).code is not None
         message = text[match.start() : match.start() + _PART]
         if "number" in values:
             message = "{} {}".format("SXid" if "SXid" in message else "Xid", text[match.start("number") :][:_PART])
@@ -409,8 +413,9 @@ class _Reading:
         before = self._events.get(key)
         if before is not None:
             event = event._replace(first=before.first, count=before.count + 1)
-        elif len(self._events) >= MOST_EVENTS:
+        elif self._signs >= MOST_EVENTS if event.code else len(self._events) >= MOST_HARMLESS:
             return
+        self._signs += before is None and event.code is not None
         self._events[key] = event
         self._present.add(event.sign)
 

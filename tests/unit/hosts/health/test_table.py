@@ -66,3 +66,12 @@ def test_a_log_without_start_or_gpu_is_unknown() -> None:
     assert codes("usb 1-1: new device") == ["GPU939 log"]
     assert codes(START) == ["GPU939 log"]
     assert codes(*HOST) == []
+
+
+def test_more_signs_than_are_read_are_reported() -> None:
+    reset = "vfio-pci 0000:{:02x}:{:02x}.{}: not ready 65535ms after FLR; giving up"
+    signs = [reset.format(bus, slot, part) for bus in range(5) for slot in range(32) for part in range(8)]
+    (finding,) = (
+        entry for entry in check_log([f"[    1.0] {line}" for line in signs], "log").findings if entry.code == "GPU939"
+    )
+    assert "it has 1024 different signs, and more are not read" in finding.message

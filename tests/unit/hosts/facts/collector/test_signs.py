@@ -142,6 +142,20 @@ def test_hostile_logs_are_bounded_and_the_work_is_linear(name: str) -> None:
     assert searches[1] <= 2 * searches[0] + 100
 
 
+def test_functions_leave_room_for_signs() -> None:
+    """A kernel lists thousands of functions (each virtual one, too) before the first sign."""
+    functions = [
+        f"[    1.0] pci 0000:{bus:02x}:{slot:02x}.{part}: [10de:20b0] type 00 class 0x030200 PCIe Endpoint"
+        for bus in range(8)
+        for slot in range(32)
+        for part in range(8)
+    ]
+    boot = f"[    0.0] {START}"
+    found = SignTable(rows()).events([boot, *functions, boot, *functions, f"[    9.0] {RESET}"])
+    assert [event.address for event in found if event.code] == [ADDRESS]
+    assert len(found) > 2 * MOST_EVENTS
+
+
 def test_a_cut_log_never_fails() -> None:
     text = "\n".join(FORMS["dmesg"](sample(row["pattern"]), n) for n, row in enumerate(TROUBLE[:200]))
     for cut in range(0, len(text) - 4000, 3001):
