@@ -350,7 +350,7 @@ def _follow(cloud: Connection, found: InstanceAnswer, sources: WhySources) -> No
                     klass=verdict.klass,
                     title=verdict.title,
                     because=verdict.because,
-                    host=verdict.host or server.host,
+                    host=verdict.host,
                 )
             )
     if server.count:

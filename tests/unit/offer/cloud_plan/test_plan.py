@@ -13,6 +13,7 @@ from gpustack.cloud.identity import Project
 from gpustack.cloud.limits import Limit, Present
 from gpustack.nova_options import releases
 from gpustack.offer.cloud_plan.plan import CloudChoices, CloudPlan, groups_of, plan
+from gpustack.offer.flavor.compare import FlavorChoices
 from gpustack.offer.flavor.flavors import ACCESS, ORIGIN, access_mark
 from gpustack.spec.load import load_spec
 from gpustack.spec.model import Spec
@@ -321,3 +322,40 @@ def test_the_limit_of_one_project_is_not_that_of_another(tmp_path: Path, monkeyp
     made, _ = planned(monkeypatch, spec(tmp_path, "quotas", "flavors"), present)
     kinds = [change.object_kind for change in made.operations if change.object_kind in ("image", "limit")]
     assert kinds == ["image", "limit"]
+
+
+@pytest.mark.parametrize(
+    ("names", "kinds"),
+    [
+        (["large"], ["flavor", "limit"]),
+        # A flavor shows only the common class of two models, and a limit counts each of them.
+        (["large", "small"], ["limit", "limit", "flavor"]),
+    ],
+)
+def test_a_limit_of_vgpus_rises_after_their_superfluous_flavor_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str], kinds: list[str]
+) -> None:
+    models = {
+        name: f'{{match: {{vendor: "10de", product: "25b6", addresses: ["0000:4{place}:00.0"]}}, vgpu: {{type: A16-8Q}}}}'
+        for place, name in enumerate(names)
+    }
+    (tmp_path / "gpustack.yaml").write_text(
+        f"version: 1\nmodels: {{{', '.join(f'{name}: {text}' for name, text in models.items())}}}\n"
+        f"hosts: {{gpu1: [{', '.join(names)}]}}\nnova: {{release: '2026.2'}}\n"
+        f"quotas: {{default: {{{', '.join(f'{name}: 4' for name in names)}}}}}\n"
+    )
+    specs = {"resources:VGPU": "1", "gpustack:sets": "resources:VGPU", ORIGIN: "spec"}
+    old = {**private(1), "os-flavor-access:is_public": True, "description": "[gpustack]", "extra_specs": specs}
+    cloud = StandIn({**ANSWERS, "compute /flavors/detail": (200, {"flavors": [old]})})
+    cloud.answers["compute /servers?all_tenants=1&flavor=f1&limit=1000"] = (200, {"servers": []})
+    present = tuple(
+        Limit(id=name, resource_class=f"CUSTOM_GPU_QUOTA_{name.upper()}", limit=0, description="[gpustack]")
+        for name in names
+    )
+    monkeypatch.setattr(
+        "gpustack.offer.cloud_plan.plan.LimitsCloud", lambda connection: _Limits(Present(defaults=present))
+    )
+    choices = CloudChoices(release=CHOICES.release, flavors=FlavorChoices(prune=True))
+    wanted = load_spec(tmp_path / "gpustack.yaml")
+    made = plan(cloud.connection, wanted, frozenset({"flavors", "quotas"}), choices)
+    assert [change.object_kind for change in made.operations] == kinds
