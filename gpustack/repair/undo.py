@@ -31,7 +31,7 @@ from gpustack.repair.journal import JournalEntry
 from gpustack.repair.outcome import Repairing, skipped
 from gpustack.repair.plan import Selection
 from gpustack.repair.repair import Change
-from gpustack.repair.verdict import HeldDevice, NotIn, Origin, Repair, Seen
+from gpustack.repair.verdict import HeldDevice, NotIn, Origin, Seen
 
 
 def undo_repair(entry: JournalEntry, api: Repairing, begin: Begin | None) -> Ended:
@@ -207,7 +207,7 @@ def _against_node(view: NodeView, entry: JournalEntry) -> Iterator[str]:
     if origin is None:
         if not all(row.get("uuid") for row in entry.before):
             yield "the journal is of an older gpustack, and nothing in it proves that this is the same database"
-        was_deleted = entry.verdict["repair"] == Repair.RETIRE or entry.verdict["host_state"] == HostState.GONE
+        was_deleted = entry.verdict["host_state"] == HostState.GONE
     else:
         was_deleted = origin.node_deleted
         if (node.id, node.uuid) != (origin.node_id, origin.node_uuid):

@@ -235,6 +235,29 @@ def test_a_virtual_function_that_is_taken_while_its_parent_is_restored(
     assert "or its owner or host, was written" in outcome.detail
 
 
+@pytest.mark.parametrize(("related", "result"), [(True, ChangeResult.SKIPPED), (False, ChangeResult.DONE)])
+def test_a_device_that_is_taken_while_the_migration_of_a_virtual_function_is_restored(
+    cell: CellFile,
+    sources: Sources,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    related: bool,
+    result: ChangeResult,
+) -> None:
+    """The repair wrote the migration alone; restoring it gives the function to the instance again."""
+    (node,) = cell.engine.connect().execute(sa.text("SELECT id FROM compute_nodes WHERE host = 'up'")).scalars()
+    parent = cell.device(node, "0000:07:00.0", "unavailable", dev_type="type-PF")
+    other = cell.device(node, "0000:08:00.0")
+    values = "dev_type = 'type-VF', parent_addr = '0000:07:00.0'"
+    sql(cell, f"UPDATE pci_devices SET {values} WHERE instance_uuid = 'vm-b'")
+    (outcome,) = run(sources, tmp_path / "journal", [one for one in wanted(sources) if one["instance"] == "vm-b"])
+    assert outcome.result is ChangeResult.DONE
+    _late(cell, [f"{TAKEN} WHERE id = {parent if related else other}"], monkeypatch)
+    (outcome,) = undone(tmp_path / "journal", sources)
+    assert outcome.result is result, outcome.detail
+    assert ("or its owner or host, was written" in outcome.detail) is related
+
+
 def _late(cell: CellFile, statements: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Make others write after the last check, before the first statement."""
     original = undo.conditions

@@ -335,12 +335,10 @@ def test_the_limit_of_one_project_is_not_that_of_another(tmp_path: Path, monkeyp
 def test_a_limit_of_vgpus_rises_after_their_superfluous_flavor_is_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str], kinds: list[str]
 ) -> None:
-    models = {
-        name: f'{{match: {{vendor: "10de", product: "25b6", addresses: ["0000:4{place}:00.0"]}}, vgpu: {{type: A16-8Q}}}}'
-        for place, name in enumerate(names)
-    }
+    cards = [f'vendor: "10de", product: "25b6", addresses: ["0000:4{place}:00.0"]' for place in range(len(names))]
+    models = [f"{name}: {{match: {{{card}}}, vgpu: {{type: A16-8Q}}}}" for name, card in zip(names, cards, strict=True)]
     (tmp_path / "gpustack.yaml").write_text(
-        f"version: 1\nmodels: {{{', '.join(f'{name}: {text}' for name, text in models.items())}}}\n"
+        f"version: 1\nmodels: {{{', '.join(models)}}}\n"
         f"hosts: {{gpu1: [{', '.join(names)}]}}\nnova: {{release: '2026.2'}}\n"
         f"quotas: {{default: {{{', '.join(f'{name}: 4' for name in names)}}}}}\n"
     )
