@@ -193,7 +193,7 @@ def _endpoints(auth_url: str, access: Any) -> dict[str, str]:  # noqa: ANN401 - 
 
 
 def _unversioned(url: str) -> str:
-    return _VERSION.split(url.partition("?")[0], maxsplit=1)[0].rstrip("/")
+    return _VERSION.split(url.partition("?")[0])[0].rstrip("/")
 
 
 def _within_limit(answer: Response, where: str) -> None:
@@ -249,8 +249,8 @@ class _Paced(io.RawIOBase):
 
 
 class _Answer(http.client.HTTPResponse):
-    def __init__(self, sock: socket.socket, debuglevel: int = 0, **options: Any) -> None:  # noqa: ANN401 - as http.client has it
-        super().__init__(sock, debuglevel, **options)
+    def __init__(self, sock: socket.socket, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 - as http.client has it
+        super().__init__(sock, *arguments, **options)
         self._paced = _Paced(self.fp.detach(), sock)
         self.fp = io.BufferedReader(self._paced)
 

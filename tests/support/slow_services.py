@@ -22,7 +22,8 @@ class Services:
     """The services: each has the beginning of the path at one address, as behind one load balancer.
 
     :ivar faults: by type of service; ``silent``, ``trickle`` (a byte in ``pause`` seconds), ``trickling headers``,
-        ``steady`` (a long answer), ``dies`` (in the first answer), ``busy`` (503 twice), ``busy for ever``, ``late``.
+        ``steady`` (a long answer), ``dies`` (in the first answer), ``busy`` (503 twice), ``busy for ever``, ``late``,
+        ``unauthorized``.
     :ivar answers: by the end of the path, without the query.
     :ivar discovered: whether the fault spares the documents of versions.
     :ivar requests: the requests of each service, without the documents of versions.
@@ -131,6 +132,8 @@ class _Handler(BaseHTTPRequestHandler):
             offered.ended.wait(offered.pause)
         if fault == "busy for ever" or (fault == "busy" and number <= 2):
             status, content = 503, b"{}"
+        if fault == "unauthorized":
+            status, content = 401, b"{}"
         if fault == "steady":
             content = b" " * 20_000 + content
         head = f"HTTP/1.1 {status} as the test wants\r\nContent-Type: application/json\r\nX-Subject-Token: t\r\n"

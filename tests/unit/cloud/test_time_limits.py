@@ -151,8 +151,9 @@ def test_a_silent_service_blocks_no_other_thread(there: Services) -> None:
 
 
 @pytest.mark.parametrize("fault", ["steady", "late"])
-def test_an_api_that_answers_is_never_cut_off(there: Services, fault: str) -> None:
+def test_an_api_that_answers_is_never_cut_off(there: Services, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     there.faults["compute"] = fault  # "steady" takes 21 pauses, four times the limit
+    monkeypatch.setattr(time_limits, "MOST_HEADERS", 10_000)  # half of its body
     there.pause = LIMIT * 0.6 if fault == "late" else 0.1
     cloud = connect()
     begun = time.monotonic()
@@ -169,6 +170,112 @@ def test_reads_are_repeated_twice_and_writes_never(there: Services, fault: str) 
     with pytest.raises(Refused if fault == "busy" else Unanswered):
         request(connect(), "compute", "POST", "/things", "create a thing", body={})
     assert there.requests["compute"] == 1
+
+
+def test_reads_are_repeated_after_pauses(there: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time_limits, "PAUSES", (0.1, 0.2))
+    there.faults["compute"] = "busy"
+    things(connect())
+    times = [begun for line, begun in there.began if line.endswith("/things")]
+    assert [later - earlier >= pause for earlier, later, pause in zip(times, times[1:], (0.1, 0.2), strict=False)] == [
+        True,
+        True,
+    ]
+
+
+@pytest.mark.parametrize(("most", "accepted"), [(15, True), (14, False)])
+def test_an_answer_that_is_too_long_ends_the_request(
+    there: Services, most: int, accepted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cloud = connect()
+    content = things(cloud, "placement")  # the documents of versions are longer
+    monkeypatch.setattr(time_limits, "MOST_BYTES", most)
+    if accepted:
+        assert things(cloud, "placement", "/others") == content
+    else:
+        with pytest.raises(Unanswered, match=f"placement at {there.url}/placement sent more than 0 MiB in one answer"):
+            things(cloud, "placement", "/others")
+    assert there.requests["placement"] == 2  # it is not repeated
+
+
+def test_a_keystone_that_hides_its_versions_is_named(there: Services) -> None:
+    """keystoneauth would sign in for them, and wait for itself."""
+    there.faults["identity"], there.discovered = "unauthorized", False
+    with pytest.raises(Unanswered, match=f"identity at {there.url}/identity does not list its versions: HTTP 401"):
+        sign_in(connect())
+
+
+class _Moments:
+    """A socket and its clock: each read happens at the next moment and brings the next piece."""
+
+    def __init__(self, *reads: tuple[float, int]) -> None:
+        self._reads = list(reads)
+        self.limit: float | None = 10.0
+        self.granted: list[float | None] = []
+        self.closed = False
+
+    def monotonic(self) -> float:
+        return self._reads[0][0]
+
+    def gettimeout(self) -> float | None:
+        return self.limit
+
+    def settimeout(self, seconds: float | None) -> None:
+        self.limit = seconds
+
+    def readinto(self, _buffer: object) -> int:
+        self.granted.append(self.limit)
+        return self._reads[0][1]
+
+    def close(self) -> None:
+        self.closed = True
+
+    def read_all(self, paced: time_limits._Paced) -> None:
+        while True:
+            paced.readinto(bytearray(1))
+            if len(self._reads) == 1:
+                return
+            del self._reads[0]
+
+
+@pytest.mark.parametrize(
+    ("reads", "granted"),
+    [
+        ([(0, 1), (2, 3), (9, 0)], [10, 8, 1]),
+        ([(0, 1), (2, 4), (9, 0)], [10, 8, 3]),  # enough bytes: the time begins again
+        ([(0, 1), (2, 3), (3, 1), (9, 0)], [10, 8, 7, 4]),
+        ([(0, 9), (5, 3), (8, 0)], [10, 5, 2]),  # only those after the first count
+        ([(0, 1), (10, 1)], [10, 0.001]),
+        ([(0, 1), (11, 1)], [10, 0.001]),
+    ],
+)
+def test_an_answer_has_the_same_time_for_each_part(
+    reads: list[tuple[float, int]], granted: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moments: Any = _Moments(*reads)
+    monkeypatch.setattr(time_limits, "AT_LEAST", 4)
+    monkeypatch.setattr(time_limits, "time", moments)
+    paced = time_limits._Paced(moments, moments)
+    moments.read_all(paced)
+    assert moments.granted == granted
+    assert moments.limit == 10
+    paced.close()
+    assert (moments.closed, paced.closed) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "is_head", "accepted"), [((6, 4), True, True), ((6, 5), True, False), ((6, 5), False, True)]
+)
+def test_headers_end_within_a_limit(
+    pieces: tuple[int, ...], is_head: bool, accepted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time_limits, "MOST_HEADERS", 10)
+    moments: Any = _Moments(*((0, piece) for piece in pieces))
+    paced = time_limits._Paced(moments, moments)
+    assert paced.is_head
+    paced.is_head = is_head
+    with contextlib.nullcontext() if accepted else pytest.raises(OSError, match="has no end of its headers"):
+        moments.read_all(paced)
 
 
 def test_a_write_of_any_library_ends_reading_once(there: Services) -> None:
