@@ -174,18 +174,16 @@ def cell_names(sources: Sources) -> str:
 
 
 def selection_of(parsed_args: argparse.Namespace, sources: Sources) -> Selection:
+    from gpustack.repair.classes import COMPARED, label
     from gpustack.repair.plan import Selection
     from gpustack.spec.load import load_spec
 
     classes = getattr(parsed_args, "classes", None) or ()
-    for klass, needed in {"Q": "--os-cloud", "S": "--os-cloud", "O": "--snapshot", "T": "--ask-hosts"}.items():
-        if klass in classes and not getattr(parsed_args, needed[2:].replace("-", "_"), None):
-            from gpustack.repair.classes import label
-
-            raise UsageError(
-                f"class {label(klass)} is not judged without {needed}",
-                remedy=f"gpustack cleanup plan --class {quoted(klass)} {quoted(needed)}",
-            )
+    for klass, needed in COMPARED.items():
+        option = needed.partition(" ")[0]
+        if klass in classes and not getattr(parsed_args, option[2:].replace("-", "_"), None):
+            remedy = f"gpustack cleanup plan --class {quoted(klass)} "
+            raise UsageError(f"class {label(klass)} is not judged without {option}", remedy=remedy + needed)
     down = parsed_args.service_down_time
     hosts, instance = getattr(parsed_args, "host", None), getattr(parsed_args, "instance", None)
     return Selection(

@@ -33,6 +33,8 @@ def _read() -> Mapping[str, CleanupClass]:
 
 CLASSES = _read()
 """All classes by letter."""
+COMPARED = {"O": "--snapshot FILE", "Q": "--os-cloud CLOUD", "S": "--os-cloud CLOUD", "T": "--ask-hosts"}
+"""The option that names what the rows are compared with; without it, the class is not judged."""
 
 
 def lookup(text: str) -> CleanupClass | None:

@@ -3,7 +3,7 @@
 Values are shown as stored, even if inconsistent. It is the first step of a diagnosis.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,11 +18,12 @@ from gpustack.novadb.read import now
 from gpustack.novadb.requests import parse_requests
 from gpustack.novadb.sources import Sources
 from gpustack.repair import plan
-from gpustack.repair.classes import label
+from gpustack.repair.classes import COMPARED
 from gpustack.repair.hypervisor import Ask, Usage
 from gpustack.repair.permission import misnamed
 from gpustack.repair.plan import Selection
 from gpustack.repair.questions import names
+from gpustack.repair.show import heading
 from gpustack.repair.verdict import Verdict
 
 _MOVES = 10
@@ -136,9 +137,8 @@ def _requests(text: str | None) -> str:
     requests = parse_requests(text).requests
     if requests is None:
         return f"not readable: {(text or '')[:80]!r}"
-    return (
-        ", ".join(f"{request.count} of {request.alias_name} ({request.request_id})" for request in requests) or "none"
-    )
+    texts = (f"{request.count} of {request.alias_name} ({request.request_id})" for request in requests)
+    return ", ".join(texts) or "none"
 
 
 def _gone(row: Any) -> str:  # noqa: ANN401 - a row, or its dictionary
@@ -195,16 +195,15 @@ def _placement(cloud: Connection, subject: Subject) -> Iterator[str]:
 
 
 def _about(verdict: Verdict, subject: Subject) -> bool:
-    if subject.host and verdict.host and not same(verdict.host, subject.host):
+    if not subject.host or (verdict.host and not same(verdict.host, subject.host)):
         return (verdict.owner or "") in subject.instances
     addresses = {row.address.lower() for row in verdict.rows}
     addresses |= set(verdict.allocation.addresses.split()) if verdict.allocation else set()
-    if subject.host:
-        return subject.address in addresses or not addresses
-    return (verdict.owner or "") in subject.instances
+    return subject.address in addresses or not addresses
 
 
-def _verdict(verdict: Verdict) -> Sequence[str]:
-    head = f"class {label(verdict.klass)}, {verdict.status}: {verdict.title}: {verdict.because}"
-    repair = f"gpustack cleanup apply --host {quoted(verdict.host)} --class {quoted(verdict.klass)}"
-    return [head, *(f"  → {text}" for text in (verdict.repair and repair, verdict.advice) if text)]
+def _verdict(verdict: Verdict) -> Iterator[str]:
+    yield f"{heading(verdict.to_dict())}: {verdict.because}"
+    repair = f"gpustack cleanup apply --host {quoted(verdict.host)} --class {quoted(verdict.klass)} "
+    repair += COMPARED.get(verdict.klass, "")
+    yield from (f"  → {text.rstrip()}" for text in (verdict.repair and repair, verdict.advice) if text)

@@ -24,14 +24,15 @@ _MAX_BYTES = 64 * 1024 * 1024
 def explanation(verdict: Verdict | PlannedVerdict) -> str:
     """Return the full text of a verdict: evidence, conclusion, and next step."""
     data = verdict.to_dict() if isinstance(verdict, Verdict) else verdict
-    location = f"on {data['host']}" if data["host"] else f"in cell {data['cell']}"
-    head = f"class {label(data['class'])} {location}, {data['status']}: {data['title']}"
-    lines = [head, *(f"  - {line}" for line in data["evidence"]), f"  ∴ {data['because']}"]
-    if data["repair"]:
-        lines.append(f"  → {next_step(data)}")
-    if data["advice"]:
-        lines.append(f"  → {data['advice']}")
+    lines = [heading(data), *(f"  - {line}" for line in data["evidence"]), f"  ∴ {data['because']}"]
+    lines += (f"  → {text}" for text in (data["repair"] and next_step(data), data["advice"]) if text)
     return "\n".join(lines)
+
+
+def heading(data: PlannedVerdict) -> str:
+    """Return the class, place, status and title of a verdict."""
+    location = f"on {data['host']}" if data["host"] else f"in cell {data['cell']}"
+    return f"class {label(data['class'])} {location}, {data['status']}: {data['title']}"
 
 
 def next_step(data: PlannedVerdict) -> str:

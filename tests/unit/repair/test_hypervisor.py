@@ -236,6 +236,7 @@ def test_a_running_nova_compute_is_seen(root: Path, argv: list[str]) -> None:
         (root / f"proc/{pid}/cmdline").write_bytes("\0".join([*command.split(), ""]).encode())
     answer = domains.look(str(root))
     assert answer["nova_compute"] == [78]
+    assert not usage({**answer, "nova_compute": []}).nova_compute
     assert usage(answer).nova_compute
 
 

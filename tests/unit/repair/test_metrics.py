@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from gpustack.base.errors import CloudError
 from gpustack.novadb.sources import Sources
 from gpustack.repair import metrics, plan
-from gpustack.repair.plan import Selection
+from gpustack.repair.plan import CleanupPlan, Selection
 from support.cellfile import CellFile
 from support.prometheus_programs import check_metrics
 
@@ -21,6 +24,23 @@ def test_promtool_accepts_the_counts(tmp_path: Path) -> None:
     verdicts = [line for line in text.splitlines() if line.startswith("gpustack_cleanup_verdicts{")]
     assert sorted({line.rpartition(" ")[2] for line in verdicts}) == ["0.0", "1.0"]
     assert "gpustack_cleanup_up 1.0" in text
+
+
+@pytest.mark.parametrize(
+    ("unread", "unasked", "up"),
+    [
+        ((), None, "1.0"),
+        ((("cell2", "refused"),), None, "0.0"),
+        ((), CloudError("silent"), "0.0"),
+        ((("cell2", "refused"),), CloudError("silent"), "0.0"),
+    ],
+)
+def test_what_was_left_out_is_no_success(
+    tmp_path: Path, unread: tuple[tuple[str, str], ...], unasked: CloudError | None, up: str
+) -> None:
+    path = tmp_path / "gpustack.prom"
+    metrics.write(path, CleanupPlan(verdicts=(), unread=unread, unasked=unasked))
+    assert f"gpustack_cleanup_up {up}" in path.read_text(encoding="utf-8")
 
 
 def test_promtool_accepts_a_failure(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ def test_each_repair_and_outcome_has_its_facts() -> None:
     [
         ("B", "fail-migration: asks both hosts of the migration"),
         ("L", "No repair: report only"),
+        ("B", "Evidence: Since Victoria, Nova counts devices of migrations in ``error`` as used, also after"),
         ("fail-migration", "Repair fail-migration: Set an ``error`` migration to ``failed``"),
         ("undecided", "Status undecided: Not decided"),
         ("unknown", "Outcome unknown of apply and undo: The request got no answer"),

@@ -556,7 +556,7 @@ def test_disagreements_that_clean_up_finds_are_named(cell: CellFile) -> None:
         "class T of clean-up",
     }
     assert {entry.remedy for entry in disagreements} == {
-        f"run `gpustack cleanup plan --host gpu1 --class {letter}`" for letter in "RT"
+        f"run `gpustack cleanup plan --ask-hosts --host gpu1 --class {letter}`" for letter in "RT"
     }
     for silent in (None, using(gap="libvirt is silent")):
         known = followed(running(), cell, silent)

@@ -114,6 +114,8 @@ def test_a_kernel_log_that_lost_its_start_is_unknown(tmp_path: Path) -> None:
     assert codes(root) == ["GPU859 guest"]
     (root / "dev/kmsg").unlink()
     assert codes(root) == ["GPU859 guest"]
+    facts = read.facts(str(root), check.consoles(), table())
+    assert (facts["events"], facts["complete"]) == (None, False)
 
 
 def test_modules_that_a_container_lacks_are_unknown(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ def test_the_driver_is_pinned_in_the_addon():
 def test_the_missing_annotations_are_reported():
     values, codes = rendered("g1.p100", max_nodes=4)
     assert (values["nodeGroups"][0]["machineCountMin"], values["nodeGroups"][0]["machineCountMax"]) == (0, 4)
+    assert values["nodeGroups"][0]["autoscale"] is True
     assert codes == ["GPU871"]
 
 

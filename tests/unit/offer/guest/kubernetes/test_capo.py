@@ -53,6 +53,7 @@ def test_the_objects_refer_to_each_other():
 
 
 def test_a_flavor_without_disk_gets_a_volume():
+    assert "rootVolume" not in objects("g1.p100.2")[2]["spec"]["template"]["spec"]
     deployment, _, machine = objects("g1.volume")
     assert machine["spec"]["template"]["spec"]["rootVolume"] == {"sizeGiB": "${GPU_ROOT_VOLUME_GIB:=100}"}
     assert f"{PREFIX}ephemeral-disk" not in deployment["metadata"]["annotations"]

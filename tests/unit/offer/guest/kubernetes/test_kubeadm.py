@@ -27,6 +27,8 @@ def test_the_number_of_gpus_decides_the_score():
     weights = {entry["name"]: entry["weight"] for entry in strategy["resources"]}
     assert strategy["type"] == "MostAllocated"
     assert min(weights["nvidia.com/gpu"], weights["amd.com/gpu"]) > weights["cpu"] + weights["memory"]
+    assert weights["cpu"] == weights["memory"]
+    assert scheduler["leaderElection"] == {"leaderElect": True}  # one of several control planes schedules
 
 
 def test_the_scheduler_gets_file_and_credentials():
@@ -35,8 +37,11 @@ def test_the_scheduler_gets_file_and_credentials():
     assert scheduler["clientConnection"]["kubeconfig"] == "/etc/kubernetes/scheduler.conf"
     (volume,), (argument,) = cluster["scheduler"]["extraVolumes"], cluster["scheduler"]["extraArgs"]
     assert argument == {"name": "config", "value": volume["mountPath"]}
+    assert volume["readOnly"] is True
 
 
 def test_each_kind_of_node_registers_with_its_label():
     labels = [document["nodeRegistration"]["kubeletExtraArgs"][0]["value"] for document in documents()[2:]]
     assert labels == ["gpustack/gputype=p100", "gpustack/gputype=mi300x"]
+    notes = [note for document in render(parse_spec(SPEC, "spec.yaml"), "kubeadm").documents for note in document.notes]
+    assert [note.partition(" on nodes of ")[2] for note in notes[2:]] == ["g1.p100.1, g1.p100.2.", "g1.mi300x."]

@@ -20,10 +20,23 @@ hosts: {"gpu[01:09]": [k4200, p100, h100, b200, mi300x, mystery]}
 """
 
 
-def rendered(*flavors):
+def rendering_of(*flavors):
     named = ", ".join(f"g{n}: {{{flavor}, vcpus: 8, ram: 8GiB, disk: 8}}" for n, flavor in enumerate(flavors))
-    rendering = render(parse_spec(f"{HEAD}flavors: {{{named}}}", "spec.yaml"), "operator-values")
+    return render(parse_spec(f"{HEAD}flavors: {{{named}}}", "spec.yaml"), "operator-values")
+
+
+def rendered(*flavors):
+    rendering = rendering_of(*flavors)
     return [document.content for document in rendering.documents], [entry.code for entry in rendering.findings]
+
+
+def notes(*flavors):
+    (document,) = rendering_of(*flavors).documents
+    return document.notes
+
+
+def reasons(*flavors):
+    return [entry.message for entry in rendering_of(*flavors).findings if entry.code == "GPU872"]
 
 
 def objects(values):
@@ -38,6 +51,7 @@ def test_one_driver_serves_all_nodes():
     (values,), codes = rendered("model: p100", "model: h100")
     assert (branch(values["driver"]), codes) == (("580", "proprietary"), [])
     assert "extraObjects" not in values
+    assert notes("model: p100", "model: h100") == ("Values of the chart gpu-operator.",)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +64,14 @@ def test_nodes_with_different_drivers_have_an_object_each(flavors):
     assert branch(drivers["p100"]) == ("580", "proprietary")
     assert branch(drivers["b200"])[1] == "open"
     assert {driver["tolerations"][0]["key"] for driver in drivers.values()} == {"nvidia.com/gpu"}
+    assert [extra["metadata"]["name"].split("-")[:2] for extra in values["extraObjects"]] == [
+        ["gpu", "1"],
+        ["gpu", "2"],
+    ]
     assert codes == []
+    assert notes(*flavors)[1:] == (
+        "Needs NVIDIA GPU Operator v26.3.0 or later, and the label gpustack/gputype on the nodes.",
+    )
 
 
 def test_a_selection_needs_no_common_driver():
@@ -87,6 +108,19 @@ def test_a_node_without_driver_keeps_the_operator_away():
 
 def test_a_node_with_two_drivers_has_none():
     assert rendered("gpus: {p100: 1, b200: 1}") == ([], ["GPU868", "GPU872"])
+
+
+@pytest.mark.parametrize(
+    ("flavor", "reason"),
+    [
+        ("gpus: {p100: 1, b200: 1}", "p100: proprietary kernel modules only; b200: open kernel modules only"),
+        ("model: k4200", "no release installs R418 to R470, proprietary kernel modules"),
+        ("model: mystery", "the catalogue does not know what they need"),
+    ],
+)
+def test_the_reason_for_a_missing_pin_is_given(flavor, reason):
+    (message,) = reasons(flavor)
+    assert message.endswith(f": {reason}")
 
 
 def test_an_unknown_card_gets_no_pin():
