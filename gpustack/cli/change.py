@@ -116,7 +116,7 @@ class ChangeCommand(OpenStackCommand):
         if changes and not (parsed_args.check or getattr(parsed_args, "sql", False)):
             # Without what the command does before and after its own changes.
             runner = UndoCommand(self.app, self.app_args, cmd_name=self.cmd_name)
-            runner._connection, runner._settled = connection, True
+            runner._connection, runner._settled, runner._parser = connection, True, self._parser
             options = argparse.Namespace(**{**vars(parsed_args), "journal": None})
             runner.carry_out(changes, options, completes=record.head.id)
 
@@ -181,7 +181,10 @@ class ChangeCommand(OpenStackCommand):
                 tell=self._tell_outcome,
                 first=first,
             )
-            self._report_results(ran.outcomes, ran.journal, str(parsed_args.journal or head.id))
+            undo = str(parsed_args.journal or head.id)
+            own = {"change": undo, "wait": None, "unless_confirmed": None}  # how long it waits is recorded
+            command = self.following("undo", own, vars(parsed_args)) or f"gpustack undo {quoted(undo)}"
+            self._report_results(ran.outcomes, ran.journal, command)
             if ran.signals:
                 raise KeyboardInterrupt if signal.SIGINT in ran.signals else SystemExit(128 + ran.signals[0])
             if guard is not None:
@@ -235,9 +238,9 @@ class ChangeCommand(OpenStackCommand):
         self.report(", ".join(f"{counts[result]} {result}" for result in ChangeResult if counts[result]))
         self.report(f"journal: {path}")
         if counts[ChangeResult.UNKNOWN]:
-            self.report(f"to see what was carried out: gpustack undo {quoted(undo)} --check")
+            self.report(f"to see what was carried out: {undo} --check")
         elif any(outcome.result is ChangeResult.DONE and outcome.change.reversible for outcome in outcomes):
-            self.report(f"to undo: gpustack undo {quoted(undo)}")
+            self.report(f"to undo: {undo}")
 
     def refuse_incomplete(self, outcomes: Sequence[ChangeOutcome]) -> None:
         """Check that every change was made.
@@ -326,9 +329,7 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
             for change in final:
                 self.report(f"cannot be undone: {change.describe()}")
             for change in gone:
-                self.report(
-                    f"cannot be undone: {change.describe()}: the project, host or image does not exist any more"
-                )
+                self.report(f"cannot be undone: {change.describe()}: the project, host or image no longer exists")
         if not changes:
             self.report(f"{record.head.id}: nothing to undo")
         elif parsed_args.check:

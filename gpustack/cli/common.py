@@ -149,14 +149,12 @@ class _Voice(command.Command):
 
     @property
     def _color(self) -> str:
-        color: str = getattr(self.app_args, "color", "auto")
-        return color
+        return str(getattr(self.app_args, "color", "auto"))
 
     @property
     def verbosity(self) -> int:
         """0 with ``--quiet``, 1 by default, 2 and more with ``-v``."""
-        level: int = getattr(self.app_args, "verbose_level", 1)
-        return level
+        return int(getattr(self.app_args, "verbose_level", 1))
 
     def note(self, findings: Iterable[Finding]) -> None:
         """Take findings that are a part of the output, for ``--findings`` and ``--exit-code``."""
@@ -246,12 +244,15 @@ class _Voice(command.Command):
             return None
         code = max(self._noted, key=lambda finding: finding.severity.rank).code.value if self._noted else None
         step = step_of(self.words, outcome, {"spec": environment.spec_at_hand(), **values, "code": code})
-        if step is None:
-            return None
-        following = command_class(step[0])(self.app, self.app_args, cmd_name=step[0]).get_parser(step[0])
+        line = step and self.following(*step, values)
+        return f"Next: {line}" if line else None
+
+    def following(self, name: str, own: Mapping[str, object], values: Mapping[str, object]) -> str | None:
+        """Another command as one types it, with its own arguments and those of this one; None if it can't get all."""
+        following = command_class(name)(self.app, self.app_args, cmd_name=name).get_parser(name)
         cloud = getattr(self.app_args, "cloud", None) if self.in_openstack else None
-        words = arguments(step[1], values, self._parser.get_default, following)
-        return None if words is None else f"Next: {typed(step[0], cloud, openstack=self.in_openstack)} {words}".rstrip()
+        words = arguments(own, values, self._parser.get_default, following)
+        return None if words is None else f"{typed(name, cloud, openstack=self.in_openstack)} {words}".rstrip()
 
     def _generate_columns_and_selector(
         self, parsed_args: argparse.Namespace, column_names: Sequence[str]

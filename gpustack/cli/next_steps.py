@@ -39,7 +39,7 @@ def step_of(command: str, outcome: str, values: Mapping[str, object]) -> tuple[s
 
 
 def arguments(
-    own: Mapping[str, str],
+    own: Mapping[str, object],
     values: Mapping[str, object],
     defaults: Callable[[str], object],
     following: argparse.ArgumentParser,

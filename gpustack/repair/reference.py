@@ -1,6 +1,7 @@
 """Classes, statuses, repairs and outcomes of clean-up, from the code that decides them: for `explain` and the page."""
 
 import enum
+import itertools
 import sys
 from types import ModuleType
 
@@ -43,12 +44,10 @@ def meanings(kind: type[enum.StrEnum]) -> dict[str, str]:
     (definition,) = ast.parse(inspect.getsource(kind)).body
     body = definition.body if isinstance(definition, ast.ClassDef) else []
     texts: dict[str, str] = {}
-    for statement, after in zip(body, [*body[1:], None], strict=True):
+    for statement, after in itertools.pairwise(body):
         match statement, after:
             case ast.Assign(value=ast.Constant(value=str(value))), ast.Expr(value=ast.Constant(value=str(text))):
                 texts[value] = " ".join(text.split())
-            case ast.Assign(value=ast.Constant(value=str(value))), _:
-                texts[value] = ""
     return texts
 
 
@@ -80,13 +79,10 @@ def lines(subject: str) -> list[str]:
             f"{repair}: asks {REPAIRS[repair][0]}; undo compares {REPAIRS[repair][1]}" for repair in repairs(subject)
         ]
         return [f"Evidence: {text}" for text in [evidence(subject)] if text] + (rows or ["No repair: report only"])
+    code = f" Exit code {CODES[ChangeResult(subject)]}." if subject in set(ChangeResult) else ""
     known = [
         (f"Status {subject}", meanings(Status).get(subject), ""),
         (f"Repair {subject}", meanings(Repair).get(subject), ""),
-        (
-            f"Outcome {subject} of apply and undo",
-            meanings(ChangeResult).get(subject),
-            f" Exit code {CODES[ChangeResult(subject)]}." if subject in set(ChangeResult) else "",
-        ),
+        (f"Outcome {subject} of apply and undo", meanings(ChangeResult).get(subject), code),
     ]
     return [f"{title}: {text}{more}" for title, text, more in known if text is not None]

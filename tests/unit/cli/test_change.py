@@ -7,6 +7,7 @@ import contextlib
 import inspect
 import io
 import json
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from importlib.metadata import entry_points
@@ -217,6 +218,15 @@ def test_history_lists_runs_and_their_operations(cloud: NovaModel, capsys: pytes
     (operation,) = json.loads(capsys.readouterr().out)
     assert (operation["Kind"], operation["Object"], operation["Result"]) == ("flavor", "hand", "done")
     assert operation["Wanted"]["extra_specs"]["pci_passthrough:alias"] == "A:2"
+
+
+def test_the_printed_undo_is_of_the_same_cloud(cloud: NovaModel, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*CREATE, "--yes", "--os-cloud", "other cloud"]) == 0
+    undo = f"gpustack undo {last().head.id} --os-cloud 'other cloud'"
+    assert f"to undo: {undo}\n" in capsys.readouterr().err
+    assert main([*shlex.split(undo)[1:], "--yes"]) == 0
+    assert cloud.state() == {}
+    assert f"to undo: gpustack undo {last().head.id} --os-cloud 'other cloud'\n" in capsys.readouterr().err
 
 
 def test_a_journal_elsewhere_is_named_by_its_file(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import timedelta
 from pathlib import Path
 
@@ -140,7 +141,9 @@ def test_two_cells_of_one_name(
     two[1].device(two[1].host("gpu2"), "0000:82:00.0", "allocated", instance_uuid="gone", request_id="x")
     command = ["cleanup", "apply", "--config-file", str(two[2]), "--journal", str(tmp_path / "a journal")]
     assert main([*command, "--yes", "--no-hypervisor"]) == 0
-    assert f"to undo: gpustack undo '{tmp_path}/a journal'\n" in capsys.readouterr().err
+    undo = f"gpustack undo '{tmp_path}/a journal' --config-file {two[2]}"
+    assert f"to undo: {undo}\n" in capsys.readouterr().err
+    assert main([*shlex.split(undo)[1:], "--check"]) == 0
     assert not plan.make(Sources.from_nova_conf([two[2]]), Selection()).repairs
 
 
