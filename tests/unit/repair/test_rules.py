@@ -240,6 +240,27 @@ def test_reasons_name_what_was_seen(klass: str, case: dict[str, Any], because: s
     assert reason.endswith(because)
 
 
+@pytest.mark.parametrize(
+    ("node", "rows", "evidence"),
+    [
+        ({"pci_stats": None}, [], ("not written at all", "1 of 10de:11b4 type-PCI")),
+        ({}, [{"status": "available", "age": 1}], None),
+        (
+            {"pci_stats": '{"nova_object.data": {"objects": []}}'},
+            [{"status": "available", "type": "type-VF"}, {"status": "available"}],
+            ("none", "2 of 10de:11b4 type-PCI, 1 of 10de:11b4 type-VF"),
+        ),
+    ],
+)
+def test_pools_are_shown_beside_the_free_rows(
+    node: dict[str, Any], rows: list[dict[str, Any]], evidence: tuple[str, str] | None
+) -> None:
+    case = {"service": {"seen": 5}, "node": node, "rows": [{"status": "available"}, *rows]}
+    shown = [verdict.evidence[:2] for verdict in judged(case)]
+    lines = evidence and (f"the pools are {evidence[0]}", f"the free rows are {evidence[1]}")
+    assert shown == ([lines] if lines else [])
+
+
 BLOCKED = {"status": "unavailable", "owner": "vm", "type": "type-VF", "parent": "0000:81:00.0"}
 
 
