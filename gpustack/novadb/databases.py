@@ -159,7 +159,7 @@ def connected(opened: sa.Engine, of: Database) -> sa.Connection:
     begun = time.monotonic()
     try:
         return opened.connect()
-    except _MISUSED as error:
+    except (OSError, *_MISUSED) as error:  # OSError: a certificate that this user can't read
         raise _misused(of, error) from None
     except SQLAlchemyError:
         silence.waited(time.monotonic() - begun)

@@ -147,7 +147,9 @@ def test_two_cells_of_one_name(
     assert not plan.make(Sources.from_nova_conf([two[2]]), Selection()).repairs
 
 
-@pytest.mark.parametrize("url", ["none:///", "mysql://nova@db:port/nova", "no url"])
+@pytest.mark.parametrize(
+    "url", ["none:///", "mysql://nova@db:port/nova", "no url", "mysql+pymysql://nova:x@127.0.0.1:1/nova?ssl_ca=/none.pem"]
+)
 def test_a_cell_whose_connection_is_none(two: tuple[CellFile, CellFile, Path], tmp_path: Path, url: str) -> None:
     """Its guests may be anywhere; the other cells are judged."""
     two[0].device(two[0].host("gpu2", deleted=True), "0000:81:00.0")

@@ -50,6 +50,7 @@ TEMPLATE = "{scheme}://{username}:{password}@{hostname}:{port}/nova"
     [
         f"mysql+pymysql://nova:{SECRET}@db:port/nova",
         f"mysql+pymysql://nova:{SECRET}@127.0.0.1:1/nova?ssl_mode=REQUIRED",
+        f"mysql+pymysql://nova:{SECRET}@127.0.0.1:1/nova?ssl_ca=/nowhere/ca.pem",
         f"mysql+pymysql://nova:{SECRET}@127.0.0.1:1/nova?charset=nothing",
         f"mysql+pymysql://nova:{SECRET}@127.0.0.1:1/nova?read_timeout=soon",
         f"mysql+pymysql://nova@127.0.0.1:1/nova?password={SECRET}",
