@@ -6,13 +6,13 @@ from dataclasses import asdict
 
 from gpustack.base.errors import UsageError
 from gpustack.base.text import printable
+from gpustack.cli import cleanup_options
 from gpustack.cli.cleanup_hosts import add_hypervisors
 from gpustack.cli.cleanup_options import add_cloud, add_databases, add_judgement, cloud_of, selection_of, sources_of
 from gpustack.cli.common import Command, add_format, ssh_options
 from gpustack.cli.options import option
 from gpustack.repair.explain import Subject, explain
 from gpustack.repair.hypervisor import Hypervisors
-from gpustack.spec.reclaim import SERVER_PATTERN
 
 _ADDRESS = re.compile(r"([0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\Z")
 
@@ -23,12 +23,8 @@ def subject_of(subject: str, address: str | None) -> Subject:
     :raises UsageError: when it is neither a GPU nor an instance.
     """
     if address is None:
-        if not re.fullmatch(SERVER_PATTERN, subject.lower()):
-            raise UsageError(
-                f"{subject} is no instance's uuid, and no ADDRESS follows it",
-                remedy="gpustack cleanup explain HOST ADDRESS, or gpustack cleanup explain INSTANCE",
-            )
-        return Subject(instances={subject.lower()})
+        remedy = "gpustack cleanup explain HOST ADDRESS, or gpustack cleanup explain INSTANCE"
+        return Subject(instances={cleanup_options.instance_uuid(subject, remedy)})
     if not _ADDRESS.match(address.lower()):
         raise UsageError(f"{address} is no PCI address", remedy="expected DOMAIN:BUS:SLOT.FUNCTION, as 0000:81:00.0")
     full = address.lower() if address.count(":") == 2 else f"0000:{address.lower()}"

@@ -173,6 +173,14 @@ def cell_names(sources: Sources) -> str:
     return ", ".join(f"{cell.name} {cell.uuid or ''}".strip() for cell in sources.all_cells or sources.cells)[:4000]
 
 
+def instance_uuid(text: str, remedy: str = "openstack server list --all-projects shows it") -> str:
+    from gpustack.spec.reclaim import SERVER_PATTERN
+
+    if not re.fullmatch(SERVER_PATTERN, text.lower()):
+        raise UsageError(f"{text} is no instance's uuid", remedy=remedy)
+    return text.lower()
+
+
 def selection_of(parsed_args: argparse.Namespace, sources: Sources) -> Selection:
     from gpustack.repair.classes import COMPARED, label
     from gpustack.repair.plan import Selection
@@ -188,7 +196,7 @@ def selection_of(parsed_args: argparse.Namespace, sources: Sources) -> Selection
     hosts, instance = getattr(parsed_args, "host", None), getattr(parsed_args, "instance", None)
     return Selection(
         hosts=frozenset(hosts) if hosts else None,
-        instance=instance.lower() if instance else None,
+        instance=instance_uuid(instance) if instance else None,
         classes=frozenset(classes),
         grace=timedelta(seconds=parsed_args.grace),
         service_down_time=timedelta(seconds=down) if down else sources.service_down_time,
@@ -209,9 +217,8 @@ def require_known_hosts(plan: CleanupPlan, sources: Sources, hosts: list[str] | 
 
     silent = set(hosts or ()) - {verdict.host for verdict in plan.verdicts}
     if silent and not plan.unread and (missing := unknown_hosts(sources, silent)):
-        raise UsageError(
-            f"no cell has a compute node of host {min(missing)}", remedy="openstack compute service list names them"
-        )
+        remedy = "openstack compute service list names them"
+        raise UsageError(f"no cell has a compute node of host {min(missing)}", remedy=remedy)
 
 
 def tell_unread(command: Command | Lister, made: CleanupPlan, graver: GpustackError | None = None) -> None:

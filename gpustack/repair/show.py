@@ -80,9 +80,8 @@ def load_plan(path: Path) -> list[PlannedVerdict]:
     except OSError as error:
         raise file_error(JournalError, "the plan can't be read", path, error) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise JournalError(
-            "this is no plan of gpustack cleanup, or a damaged one", where=str(path), remedy="make it again"
-        ) from error
+        problem = "this is no plan of gpustack cleanup, or a damaged one"
+        raise JournalError(problem, where=str(path), remedy="make it again") from error
     return wanted
 
 

@@ -148,7 +148,8 @@ def test_two_cells_of_one_name(
 
 
 @pytest.mark.parametrize(
-    "url", ["none:///", "mysql://nova@db:port/nova", "no url", "mysql+pymysql://nova:x@127.0.0.1:1/nova?ssl_ca=/none.pem"]
+    "url",
+    ["none:///", "mysql://nova@db:port/nova", "no url", "mysql+pymysql://nova:x@127.0.0.1:1/nova?ssl_ca=/none.pem"],
 )
 def test_a_cell_whose_connection_is_none(two: tuple[CellFile, CellFile, Path], tmp_path: Path, url: str) -> None:
     """Its guests may be anywhere; the other cells are judged."""

@@ -16,11 +16,20 @@ from gpustack.novadb.sources import Sources
 from gpustack.repair.hypervisor import Hypervisors
 from support.cellfile import CellFile, answering, fill, nova_conf
 
+VM = "11111111-2222-3333-4444-555555555555"
+
 
 @pytest.fixture
 def cell(tmp_path: Path) -> CellFile:
     cell_file = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
     fill(cell_file)
+    with cell_file.engine.begin() as connection:  # --instance takes a real id
+        for table, column in (
+            ("instances", "uuid"),
+            ("instance_extra", "instance_uuid"),
+            ("pci_devices", "instance_uuid"),
+        ):
+            connection.exec_driver_sql(f"UPDATE {table} SET {column} = '{VM}' WHERE {column} = 'vm-a'")
     nova_conf(tmp_path, {"cell1": cell_file.url})
     assert main(["cleanup", "plan", "--config-file", str(tmp_path), "--out", str(tmp_path / "plan.json")]) == 0
     return cell_file
@@ -42,7 +51,7 @@ def reported_outcomes(capsys: pytest.CaptureFixture[str]) -> set[str]:
     [
         (("--host", "orphan"), {"class C (orphan-node) on orphan"}),
         (("--class", "ghost-owner"), {"class E (ghost-owner) on old"}),
-        (("--instance", "vm-a"), {"class A (left-behind) on old"}),
+        (("--instance", VM.upper()), {"class A (left-behind) on old"}),
         (("--host", "old", "--class", "G", "--class", "C"), {"class G (stuck-claim) on old"}),
     ],
 )
@@ -81,11 +90,11 @@ def test_an_unknown_cell_is_reported(cell: CellFile, tmp_path: Path, capsys: pyt
 def test_a_script_tells_what_it_leaves_out(cell: CellFile, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert apply(tmp_path, "--sql", "--class", "A") == 0
     with cell.engine.begin() as connection:
-        connection.exec_driver_sql("UPDATE instances SET task_state = 'rebuilding' WHERE uuid = 'vm-a'")
+        connection.exec_driver_sql("UPDATE instances SET task_state = 'rebuilding' WHERE uuid = ?", (VM,))
     capsys.readouterr()
     assert apply(tmp_path, "--sql", "--class", "A") == 13
     output = capsys.readouterr()
-    assert "vm-a" not in output.out
+    assert VM not in output.out
     assert "omitted, changed" in output.err
 
 
@@ -151,6 +160,8 @@ def test_what_is_no_journal(tmp_path: Path, lines: str, cell: CellFile, capsys: 
     [
         ("plan", "--class", "Q"),
         ("plan", "--class", "O"),
+        ("plan", "--instance", "vm-a"),
+        ("apply", "--instance", "name", "--yes"),
         ("watch", "--class", "Q", "--metrics", "x.prom"),
         ("apply", "--max-count", "0"),
         ("apply", "--max-count", "-1"),
