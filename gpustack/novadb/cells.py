@@ -81,9 +81,7 @@ def cells(api: Database, default: str | None) -> tuple[Cell, ...]:
     :param default: ``[database] connection``, from which templates are filled in.
     :raises DatabaseError: if the API database cannot be read.
     """
-    table = sa.table(
-        "cell_mappings", *(sa.column(name) for name in ("uuid", "name", "database_connection", "disabled"))
-    )
+    table = sa.table("cell_mappings", *map(sa.column, ("uuid", "name", "database_connection", "disabled")))
     with snapshot(api) as connection:
         schema.read(connection, "api", api.where)
         has_disabled = "disabled" in {c["name"] for c in sa.inspect(connection).get_columns("cell_mappings")}

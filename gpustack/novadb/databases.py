@@ -167,6 +167,15 @@ def connected(opened: sa.Engine, of: Database) -> sa.Connection:
 
 
 @contextmanager
+def errors_of(database: Database) -> Iterator[None]:
+    """Raise the errors of a driver as a :class:`DatabaseError` of this database, without its password."""
+    try:
+        yield
+    except SQLAlchemyError as error:
+        raise unreachable(database, error) from None
+
+
+@contextmanager
 def snapshot(of: Database) -> Iterator[sa.Connection]:
     """Open a read-only connection that sees one consistent state of the database while it is open.
 
@@ -175,12 +184,9 @@ def snapshot(of: Database) -> Iterator[sa.Connection]:
 
     :raises DatabaseError: if the database cannot be reached or read; the message never contains the password.
     """
-    try:
-        with connected(engine(of), of) as connection:
-            _begin_reading(connection)
-            yield connection
-    except SQLAlchemyError as error:
-        raise unreachable(of, error) from None
+    with errors_of(of), connected(engine(of), of) as connection:
+        _begin_reading(connection)
+        yield connection
 
 
 def _begin_reading(connection: sa.Connection) -> None:

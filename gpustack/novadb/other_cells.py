@@ -10,7 +10,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 import sqlalchemy as sa
-from sqlalchemy.exc import SQLAlchemyError
 
 from gpustack.base.errors import DatabaseError
 from gpustack.base.findings import Code, Finding, finding
@@ -77,13 +76,15 @@ class OtherCells:
                 for uuid, record in self._in_cell(cell, found).items():
                     records[uuid][cell.uuid] = not record.deleted
             except DatabaseError as error:
+                reason = f"it may be in cell {cell.name}, which could not be asked: {error.what}"
                 for uuid in here:
-                    reason = f"it may be in cell {cell.name}, which could not be asked: {error.what}"
                     found[uuid].doubts.append(f"instance {uuid}: {reason}")
             else:
                 names[cell.uuid] = cell.name
         try:
-            pointers, lost = self._api().of_instances(here), self._api().lost_cells() if here else []
+            with databases.errors_of(self.api):
+                mappings = self._mapped(self.api)
+                pointers, lost = mappings.of_instances(here), mappings.lost_cells() if here else []
         except DatabaseError as error:
             for uuid in here:
                 found[uuid].doubts.append(f"the API database could not be asked: {error.what}")
@@ -106,7 +107,8 @@ class OtherCells:
             return Identity()
         uuid_by_host = _services(connection, hosts)
         try:
-            pointers = self._api().of_hosts(None if hosts is None else uuid_by_host)
+            with databases.errors_of(self.api):
+                pointers = self._mapped(self.api).of_hosts(None if hosts is None else uuid_by_host)
         except DatabaseError as error:
             return Identity(doubt=f"the API database could not be asked: {error.what}")
         mapped = {host: pointer for host in uuid_by_host if (pointer := pointers.get(key(host)))}
@@ -130,10 +132,11 @@ class OtherCells:
         if isinstance(connection, DatabaseError):
             raise connection
         try:
-            return _read(connection, cell, found)
-        except SQLAlchemyError as error:
-            lost = self._connections[cell.uuid] = databases.unreachable(cell.database, error)
-            raise lost from None
+            with databases.errors_of(cell.database):
+                return _read(connection, cell, found)
+        except DatabaseError as error:
+            self._connections[cell.uuid] = error
+            raise
         except DAMAGE as error:
             raise DatabaseError(f"a value can't be read: {type(error).__name__}: {error}") from error
 
@@ -150,10 +153,11 @@ class OtherCells:
             if not uuids or isinstance(opened := self._connection(other), DatabaseError):
                 continue
             try:
-                if _have_uuids(opened) and opened.execute(query).first() is not None:
-                    yield other
-            except SQLAlchemyError as error:
-                self._connections[other.uuid] = databases.unreachable(other.database, error)
+                with databases.errors_of(other.database):
+                    if _have_uuids(opened) and opened.execute(query).first() is not None:
+                        yield other
+            except DatabaseError as error:
+                self._connections[other.uuid] = error
 
     def _connection(self, cell: Cell) -> sa.Connection | DatabaseError:
         if cell.uuid not in self._connections:
@@ -162,17 +166,16 @@ class OtherCells:
 
     def _open(self, database: Database, kind: schema.Kind) -> sa.Connection | DatabaseError:
         try:
-            connection = self._stack.enter_context(databases.snapshot(database))
-            schema.read(connection, kind, database.where)
+            with databases.errors_of(database):
+                connection = self._stack.enter_context(databases.snapshot(database))
+                schema.read(connection, kind, database.where)
         except DatabaseError as error:
             return error
         return connection
 
-    def _api(self) -> Mappings:
+    def _mapped(self, api: Database) -> Mappings:
         if self._mappings is None:
-            if self.api is None:
-                raise DatabaseError("is not named")
-            connection = self._open(self.api, "api")
+            connection = self._open(api, "api")
             if isinstance(connection, DatabaseError):
                 raise connection
             self._mappings = Mappings(connection)
@@ -244,11 +247,5 @@ def _stray(host: str, pointer: Pointer, cell: Cell) -> Finding:
 
 
 def _twin(cell: Cell, other: Cell) -> Finding:
-    return finding(
-        Code.CELLS_SHARE_A_DATABASE,
-        place=f"cell {cell.name}",
-        cell=cell.name,
-        uuid=cell.uuid,
-        other=other.name,
-        other_uuid=other.uuid,
-    )
+    code, place = Code.CELLS_SHARE_A_DATABASE, f"cell {cell.name}"
+    return finding(code, place=place, cell=cell.name, uuid=cell.uuid, other=other.name, other_uuid=other.uuid)

@@ -17,7 +17,7 @@ from gpustack.base.errors import DatabaseError
 from gpustack.changes.change import Begin, ChangeResult, Ended
 from gpustack.novadb import tables
 from gpustack.novadb.cells import Cell
-from gpustack.novadb.databases import BusyError, Database, connected, engine, snapshot, unreachable
+from gpustack.novadb.databases import BusyError, Database, connected, engine, errors_of, snapshot, unreachable
 from gpustack.novadb.model import PciRow
 from gpustack.novadb.read import ROW
 from gpustack.novadb.sources import Sources
@@ -237,19 +237,15 @@ def writing(database: Database) -> Iterator[sa.Connection]:
 
     :raises DatabaseError: if the database cannot be written; the message never contains the password.
     """
-    sqlite = database.url.get_backend_name() == "sqlite"
-    arguments = {"timeout": LOCK_TIMEOUT} if sqlite else {}
-    try:
-        with connected(engine(database, **arguments), database) as connection:
-            match connection.dialect.name:
-                case "sqlite":
-                    connection.exec_driver_sql("BEGIN IMMEDIATE")
-                case "postgresql":
-                    connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}s'")
-                case _:
-                    connection.exec_driver_sql(f"SET SESSION innodb_lock_wait_timeout = {LOCK_TIMEOUT}")
-                    connection.exec_driver_sql("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
-                    connection.commit()
-            yield connection
-    except SQLAlchemyError as error:
-        raise unreachable(database, error) from None
+    arguments = {"timeout": LOCK_TIMEOUT} if database.url.get_backend_name() == "sqlite" else {}
+    with errors_of(database), connected(engine(database, **arguments), database) as connection:
+        match connection.dialect.name:
+            case "sqlite":
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
+            case "postgresql":
+                connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}s'")
+            case _:
+                connection.exec_driver_sql(f"SET SESSION innodb_lock_wait_timeout = {LOCK_TIMEOUT}")
+                connection.exec_driver_sql("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+                connection.commit()
+        yield connection

@@ -96,7 +96,7 @@ def _compared(restart: Restart, sources: Sources) -> Iterator[Finding]:
             continue
         known |= bool(views)
         yield from findings
-    if not known and (unread or not restart.idle):
+    if unread or not (known or restart.idle):
         because = "; ".join(unread) or f"no cell has a compute node of {restart.host}"
         yield _against(Code.RESTART_UNDECIDED, restart, because)
 

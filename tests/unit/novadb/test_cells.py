@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from datetime import timedelta
 from pathlib import Path
@@ -160,6 +161,18 @@ def test_a_cell_whose_connection_is_none(two: tuple[CellFile, CellFile, Path], t
     assert [f"{v.klass} {v.status}" for v in cleanup_plan.verdicts] == ["A undecided", "C stale"]
     assert [name for name, _why in cleanup_plan.unread] == ["cell2"]
     assert main(["cleanup", "plan", "--config-file", str(two[2])]) == 30
+
+
+@pytest.mark.parametrize("broken", [0, 1])
+def test_a_cell_that_is_no_database_is_named_and_the_other_one_judged(
+    two: tuple[CellFile, CellFile, Path], broken: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    two[1 - broken].device(two[1 - broken].host("gpu7", deleted=True), "0000:81:00.0")
+    Path(two[broken].url.removeprefix("sqlite:///")).write_text("junk")
+    assert main(["cleanup", "plan", "--config-file", str(two[2]), "-f", "json"]) == 30
+    printed = capsys.readouterr()
+    assert {"C"} <= {verdict["class"] for verdict in json.loads(printed.out)}
+    assert f"not checked: cell cell{broken + 1}\n" in printed.err
 
 
 @pytest.mark.parametrize("name", ["cell1", "CELL1'S UUID"])

@@ -108,10 +108,12 @@ def test_a_cell_whose_mapping_was_deleted_is_a_doubt(cloud: Cloud) -> None:
     assert "7" in doubt
 
 
-@pytest.mark.parametrize("broken", ["missing", "damaged", "no Nova"])
+@pytest.mark.parametrize("broken", ["missing", "damaged", "no Nova", "no database"])
 def test_a_cell_that_can_not_be_asked_leaves_a_doubt_about_each(cloud: Cloud, broken: str) -> None:
     if broken == "missing":
         Path(cloud.files[1].url.removeprefix("sqlite:///")).unlink()
+    elif broken == "no database":
+        Path(cloud.files[1].url.removeprefix("sqlite:///")).write_text("junk")
     else:
         with cloud.files[1].engine.begin() as connection:
             connection.exec_driver_sql(f"DROP TABLE {'instances' if broken == 'damaged' else 'alembic_version'}")
@@ -119,6 +121,18 @@ def test_a_cell_that_can_not_be_asked_leaves_a_doubt_about_each(cloud: Cloud, br
     for uuid in ("vm1", "vm2"):
         (doubt,) = found[uuid].doubts
         assert doubt.startswith(f"instance {uuid}: it may be in cell cell2, which could not be asked: ")
+
+
+@pytest.mark.parametrize("table", ["instance_mappings", "host_mappings"])
+def test_an_api_database_that_refuses_a_table_is_named(cloud: Cloud, table: str) -> None:
+    """Its error is not one of the cell that is being read."""
+    with sa.create_engine(cloud.url, poolclass=sa.NullPool).begin() as connection:
+        connection.exec_driver_sql(f"ALTER TABLE {table} RENAME COLUMN cell_id TO other")
+    with cloud.files[0].engine.connect() as own:
+        identity = cloud.others.identity(own, cloud.cells[0], None)
+    (doubt,) = cloud.others.look_up({"vm": None}, CELL1)["vm"].doubts
+    assert doubt.startswith("the API database could not be asked: ")
+    assert identity.doubt.startswith("the API database could not be asked: ") is (table == "host_mappings")
 
 
 def test_without_instances_nothing_is_asked(cloud: Cloud) -> None:

@@ -124,14 +124,24 @@ def test_databases_that_cannot_be_read_permit_nothing(tmp_path: Path) -> None:
     assert "GPU387" in result["text"]
 
 
+@pytest.mark.parametrize("lost", [True, False])
+@pytest.mark.parametrize("changes", [IDLE, {}])
 @pytest.mark.parametrize("broken", ["cell1", "cell2"])
-def test_a_cell_that_cannot_be_read_permits_nothing(tmp_path: Path, broken: str) -> None:
+def test_a_cell_that_cannot_be_read_permits_nothing(
+    tmp_path: Path, broken: str, changes: dict[str, Any], lost: bool
+) -> None:
     """The host's own cell has its rows; another one may have a second copy of the instance that holds the GPU."""
     urls = {name: f"sqlite:///{tmp_path}/{name}.sqlite" for name in ("cell1", "cell2")}
     held(CellFile(urls["cell1"]))
-    (tmp_path / f"{broken}.sqlite").write_bytes(b"no database" * 1000)
-    due = Restart(host="gpu1", answer=answer(**IDLE))
-    assert [finding.code for finding in objections(due, [nova_conf(tmp_path, urls)])] == ["GPU387"]
+    CellFile(urls["cell2"])
+    if lost:
+        (tmp_path / f"{broken}.sqlite").unlink()
+    else:
+        (tmp_path / f"{broken}.sqlite").write_bytes(b"no database" * 1000)
+    due = Restart(host="gpu1", answer=answer(**changes))
+    (refusal,) = objections(due, [nova_conf(tmp_path, urls)])
+    assert refusal.code == "GPU387"
+    assert f"cell {broken} (" in refusal.message
 
 
 def test_the_operator_overrides_the_check_by_host() -> None:
