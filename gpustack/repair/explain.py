@@ -97,12 +97,11 @@ def _cell(cell: Cell, subject: Subject) -> Iterator[str]:
         instances = list(stored.of(tables.instances, "uuid", subject.instances))
         moves = list(stored.of(tables.migrations, "instance_uuid", subject.instances))
         for move in moves:
-            subject.hosts |= {host for host in (move["source_compute"], move["dest_compute"]) if host}
-            subject.moves |= {move["uuid"]} if move.get("uuid") else set()
-        subject.hosts |= {instance["host"] for instance in instances if instance["host"]}
-        subject.hosts |= {row["host"] for row in rows if row["host"]}
+            subject.hosts |= _texts(move["source_compute"], move["dest_compute"])
+            subject.moves |= _texts(move.get("uuid"))
+        subject.hosts |= _texts(*(record["host"] for record in (*instances, *rows)))
         for node in stored.of(tables.compute_nodes, "host", subject.hosts):
-            subject.nodes |= {node["uuid"]} if node["uuid"] and not node["deleted"] else set()
+            subject.nodes |= set() if node["deleted"] else _texts(node["uuid"])
             yield f"compute node {node['id']}, {node['host']} ({node['hypervisor_hostname']}){_gone(node)}"
         for service in stored.of(tables.services, "host", subject.hosts):
             if service["binary"] == "nova-compute":
@@ -123,6 +122,10 @@ def _cell(cell: Cell, subject: Subject) -> Iterator[str]:
             text = f"migration {move['id']} of {move['instance_uuid']} ({move.get('migration_type')}, {ends})"
             yield f"{text}: {move['status']}, written {move['updated_at'] or move['created_at']}{_gone(move)}"
         yield f"the database's time: {now(stored.connection):%F %T}"
+
+
+def _texts(*values: object) -> set[str]:
+    return {value for value in values if value and isinstance(value, str)}
 
 
 def _row(row: Record) -> str:

@@ -80,6 +80,17 @@ def test_values_that_nova_does_not_write_are_shown_as_they_are(
     assert "class U (unknown-value) on gpu1, report" in out
 
 
+@pytest.mark.parametrize("place", ["instances.host", "migrations.source_compute", "compute_nodes.host"])
+@pytest.mark.parametrize("arguments", [("gpu1", GPU), (VM,)])
+def test_a_host_that_is_no_text_is_not_asked(
+    place: str, arguments: tuple[str, ...], conf: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table, column = place.split(".")
+    with contextlib.closing(sqlite3.connect(conf.with_name("cell.sqlite"))) as connection, connection:
+        connection.execute(f"UPDATE {table} SET {column} = x'ff00' WHERE id = (SELECT max(id) FROM {table})")
+    assert "hypervisor of gpu1" in explanation(capsys, conf, *arguments)
+
+
 @pytest.mark.parametrize("arguments", [("gpu1",), ("gpu1", "81"), (VM, GPU, "x")])
 def test_neither_a_gpu_nor_an_instance(arguments: tuple[str, ...], conf: Path) -> None:
     assert main(["cleanup", "explain", *arguments, "--config-file", str(conf)]) == 2
