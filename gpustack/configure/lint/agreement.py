@@ -10,9 +10,11 @@ from gpustack.configure.lint.registry import check
 from gpustack.configure.lint.subject import AliasLine, DeviceLine, LintSubject
 from gpustack.configure.sources import Source
 from gpustack.hosts.facts.gpus import gpus
-from gpustack.hosts.facts.model import Host
+from gpustack.hosts.facts.model import Function, Host
+from gpustack.hosts.readiness.assessment import State
 from gpustack.nova_options.device_spec import ANY
 from gpustack.nova_options.pci_values import is_true, reported_class, resource_class, traits
+from gpustack.spec.verdict import HostVerdicts, verdicts
 
 VF = "type-VF"
 
@@ -120,12 +122,24 @@ def satisfiable(subject: LintSubject) -> Iterator[Finding]:
 
 
 def _having(subject: LintSubject, line: AliasLine) -> list[str]:
-    """The hosts that have such a card and whose configuration is being checked."""
+    """The hosts that have such a card for instances, and whose configuration is being checked."""
     ids = tuple(str(line.data.get(key, "")).lower() for key in ("vendor_id", "product_id"))
     of_one_host = [hosts for source in subject.serving("compute") if len(hosts := subject.hosts_of(source)) == 1]
     shown_hosts = {host.hostname: host for (host,) in of_one_host}
     functions = {n: [f for gpu in gpus(host) for f in (gpu.main, *gpu.virtual)] for n, host in shown_hosts.items()}
-    return [n for n, listed in functions.items() if any((f.vendor, f.product) == ids for f in listed)]
+    fitting = ((n, f) for n, listed in functions.items() for f in listed if (f.vendor, f.product) == ids)
+    return [*dict.fromkeys(n for n, f in fitting if not _is_withheld(verdicts(subject.spec, shown_hosts[n]), f))]
+
+
+def _is_withheld(judged: HostVerdicts, function: Function) -> bool:
+    """Whether no device_spec can offer a function: its GPU is out of service, blocked, or not completely read.
+
+    A card with virtual functions is blocked only because they may be offered instead.
+    """
+    verdict = judged.by_address.get(function.address)
+    if verdict is None or verdict.address != function.address or function.sriov_numvfs:
+        return False
+    return verdict.out_of_service is not None or verdict.state in (State.BLOCKED, State.UNKNOWN)
 
 
 def _can(subject: LintSubject, line: AliasLine, entry: DeviceLine) -> bool:

@@ -8,9 +8,11 @@ from gpustack.base.errors import UsageError
 from gpustack.base.findings import Severity, definitions
 from gpustack.configure.lint import lint
 from gpustack.configure.lint.subject import LintSubject
+from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import releases
+from gpustack.spec.load import parse_spec
 from support.nova_cases import cases
-from support.nova_hosts import host
+from support.nova_hosts import host, raw
 
 CASES = list(cases())
 
@@ -93,6 +95,25 @@ def test_a_configuration_of_one_host_is_judged_by_that_host(tmp_path):
     hosts = [host("k4200-prepared", hostname=f"gpu0{n}.example.org") for n in (1, 2)]
     report = lint([str(file)], LintSubject(release=releases.release("2025.2"), hosts=hosts))
     assert [f.message.split(",")[0] for f in report.findings if f.code == "GPU350"] == ["on gpu01.example.org"]
+
+
+@pytest.mark.parametrize("reason", ["out of service", "blocked"])
+def test_no_device_spec_is_advised_for_cards_that_are_withheld(tmp_path, reason):
+    """`nova render` leaves such cards out: the advice would offer them to instances."""
+    of_host = 'version: 1\nmodels: {gpu: {match: {vendor: "10de", product: "11b4"}}}\nhosts: {gpu01: [gpu]}\n'
+    out = [{"host": "gpu01", "address": f"0000:{bus}:00.0", "reason": "sick"} for bus in (84, 88)]
+    spec = parse_spec(of_host + (f"out_of_service: {out}\n" if reason == "out of service" else ""), "test")
+    facts = raw("k4200-prepared")
+    for function in facts["pci"]:
+        function["responds"] = reason != "blocked"
+    file = tmp_path / "gpu01" / "nova-compute.conf"
+    file.parent.mkdir()
+    alias = '{"name": "gpu", "vendor_id": "10de", "product_id": "11b4", "device_type": "type-PCI"}'
+    file.write_text(f"[pci]\nalias = {alias}\n")
+    subject = LintSubject(release=releases.release("2025.2"), hosts=[Host.model_validate(facts)], spec=spec)
+    codes = {f.code for f in lint([str(file)], subject).findings}
+    assert "GPU375" in codes
+    assert "GPU348" not in codes
 
 
 def test_a_misspelled_filter_is_named_and_not_kept(tmp_path):
