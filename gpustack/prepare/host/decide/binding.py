@@ -373,8 +373,9 @@ def _names(host: Host, kernel: BootKernel, function: Function) -> Iterator[str]:
 
 
 def _has_no_module(host: Host, function: Function) -> bool:
-    """Whether a function is bound to a host driver but has no matching module: then the running kernel has it built in.
+    """Whether a function is bound to a host driver but has no module: then the running kernel has it built in.
 
     If no function has matching modules, the table of aliases could not be read, and this is unknown.
     """
-    return is_host_driver(function.driver) and not function.modules and any(f.modules for f in host.pci)
+    is_held = is_host_driver(function.driver) and function.driver_module is None
+    return is_held and not function.modules and any(f.modules for f in host.pci)
