@@ -47,10 +47,15 @@ def read(arguments: Sequence[str]) -> Read:
 def _of_tool(argument: str, unread: list[Finding]) -> list[Source] | None:
     """The configurations in YAML files of RHOSO, OpenStack-Helm or OpenStack-Ansible; None for any other file.
 
+    A directory stands for the files that ``gpustack nova render`` wrote below it for one of these or for kolla-ansible,
+    which it may be itself.
+
     :param unread: gets the findings about parts that are not known.
     """
     services, text = split(argument)
     paths = [Path(part) for part in text.split(":")]
+    if not services and len(paths) == 1 and paths[0].is_dir():
+        return _rendered(paths[0], unread) or None
     if not all(path.suffix in (".yaml", ".yml") and path.is_file() for path in paths):
         return None
     from gpustack.configure.deployment import openstack_ansible, openstack_helm, rhoso
@@ -60,7 +65,7 @@ def _of_tool(argument: str, unread: list[Finding]) -> list[Source] | None:
     found: list[Source] = []
     for path, of_file in read.items():
         for document in of_file:
-            found += [*rhoso.sources(path, document), *openstack_helm.sources(path, document)]
+            found += [*rhoso.sources(path, document, own=True), *openstack_helm.sources(path, document)]
     variables = {path: dict(ChainMap(*of_file)) for path, of_file in read.items()}
     found += openstack_ansible.sources(variables, services)
     unknown = list(openstack_ansible.unknown(variables))
@@ -69,4 +74,21 @@ def _of_tool(argument: str, unread: list[Finding]) -> list[Source] | None:
     if not found and not unknown:
         problem = "no settings of Nova for RHOSO, OpenStack-Helm or OpenStack-Ansible"
         raise NovaConfigError(problem, where=text, remedy="name the nova.conf that the deployment tool makes of it")
+    return found
+
+
+def _rendered(directory: Path, unread: list[Finding]) -> list[Source]:
+    from gpustack.configure.deployment import kolla, openstack_ansible, openstack_helm, rhoso
+
+    found: list[Source] = []
+    for name in ("", kolla.DIRECTORY[1:], kolla.KAYOBE_DIRECTORY):
+        if kolla.has_hosts(directory / name):
+            sources, findings = kolla.inspected(directory / name, own=True)
+            found, unread[:] = [*found, *sources], [*unread, *findings]
+    files = [path for name in (rhoso.DIRECTORY, openstack_helm.DIRECTORY) for path in (directory / name).glob("*.yaml")]
+    for argument in (
+        *map(str, sorted(files)),
+        *openstack_ansible.arguments(directory / openstack_ansible.DIRECTORY[1:]),
+    ):
+        found += _of_tool(argument, unread) or []
     return found

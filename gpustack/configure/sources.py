@@ -45,6 +45,7 @@ class Source:
     :ivar hosts: the only hosts that have this configuration; None where its path decides.
     :ivar but: hosts that do not have this configuration because they have one of their own.
     :ivar readers: the services by name, where the two conductors have different configurations.
+    :ivar filters: filters that the deployment tool enables where this configuration has no list.
     """
 
     label: str
@@ -55,6 +56,7 @@ class Source:
     hosts: tuple[str, ...] | None = None
     but: tuple[str, ...] = ()
     readers: tuple[str, ...] = ()
+    filters: frozenset[str] = frozenset()
 
     def place(self, setting: Setting | None) -> str:
         """The place of a setting; that of the configuration if it lacks the setting."""

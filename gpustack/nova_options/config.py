@@ -90,10 +90,14 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class NovaConfiguration:
-    """The files that one service reads, in the order in which it reads them."""
+    """The files that one service reads, in the order in which it reads them.
+
+    :ivar overrides: whether a deployment tool merges the files into others that are not known.
+    """
 
     files: tuple[str, ...]
     settings: tuple[Setting, ...]
+    overrides: bool = False
 
     @cached_property
     def _by_place(self) -> dict[tuple[str, str], list[Setting]]:
@@ -129,7 +133,7 @@ class NovaConfiguration:
     @property
     def complete(self) -> bool:
         """Whether nova.conf itself is among the files: a drop-in alone leaves open what it does not set."""
-        return any(PurePath(file).name == "nova.conf" for file in self.files)
+        return not self.overrides and any(PurePath(file).name == "nova.conf" for file in self.files)
 
     def named_last(self) -> NovaConfiguration:
         """The same files in the order that applies if ``--config-file`` names those that are not drop-ins.

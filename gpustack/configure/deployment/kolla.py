@@ -17,7 +17,7 @@ from gpustack.base.findings import Code, Finding, finding
 from gpustack.configure.deployed import carried
 from gpustack.configure.rendered import Job, RenderedFile, Tool, template
 from gpustack.configure.sections import ConfigSection, sections
-from gpustack.configure.sources import PLACEMENT, SERVICES, Source
+from gpustack.configure.sources import PLACEMENT, SERVICES, Source, kinds
 from gpustack.nova_options import releases
 from gpustack.nova_options.config import NovaConfiguration, foreign, read_files
 from gpustack.nova_options.markers import BEGIN, END
@@ -113,23 +113,38 @@ def _dependencies(environment: Path) -> list[str]:
     return [name for name in entries(data, "dependencies") if isinstance(name, str) and "\0" not in name]
 
 
-def inspected(directory: Path, joined: Sequence[Path] = ()) -> tuple[tuple[Source, ...], tuple[Finding, ...]]:
+def has_hosts(directory: Path) -> bool:
+    """Whether a directory has overrides of services and of single hosts."""
+    of_nova = (directory / "nova.conf").exists()
+    return not of_nova and any(directory.glob("nova-*.conf")) and any(directory.glob("*/nova.conf"))
+
+
+def inspected(
+    directory: Path, joined: Sequence[Path] = (), *, own: bool = False
+) -> tuple[tuple[Source, ...], tuple[Finding, ...]]:
     """Read the existing overrides, merged as kolla-ansible merges them, and report files that can't be read.
 
     :param joined: directories whose files kayobe merges with those of ``directory`` beforehand.
+    :param own: whether to read gpustack's own lines too.
     """
     directories = (*joined, directory)
     configurations, findings = _read(directories)
-    for path in [path for path in configurations if path.is_relative_to(directory.parent)]:
+    for path in [path for path in configurations if path.is_relative_to(directory.parent) and not own]:
         configurations[path] = replace(configurations[path], settings=tuple(foreign(configurations[path].settings)))
     hosts = sorted({file.parent.name for file in configurations if file.parent.parent in directories})
 
-    def source(service: str, names: Sequence[str], host: str | None = None, but: Sequence[str] = ()) -> Source:
+    def source(reader: str, names: Sequence[str], host: str | None = None, but: Sequence[str] = ()) -> Source:
         paths = [[_at(parent, name) for parent in directories] for name in names]
         merged = _merged([[configurations[path] for path in same if path in configurations] for same in paths])
         label, of_host = (directory / host, (host,)) if host else (directory, None)
         return Source(
-            label=str(label), services=(service,), configuration=merged, named=True, hosts=of_host, but=tuple(but)
+            label=str(label),
+            services=kinds([reader]),
+            readers=(reader,),
+            configuration=merged,
+            named=True,
+            hosts=of_host,
+            but=tuple(but),
         )
 
     sources = []
@@ -142,8 +157,9 @@ def inspected(directory: Path, joined: Sequence[Path] = ()) -> tuple[tuple[Sourc
                 for host in hosts
                 if any(d / host / ending in configurations for d in directories for ending in endings)
             }
-            sources.append(source(service, common, but=tuple(overrides)))
-            sources += [source(service, [*common, *files], host) for host, files in overrides.items()]
+            reader = name.removeprefix("nova-")
+            sources.append(source(reader, common, but=tuple(overrides)))
+            sources += [source(reader, [*common, *files], host) for host, files in overrides.items()]
     of_hosts = {path.parent.name for path in configurations if path.parent.parent.name == PLACEMENT}
     sources.append(source(PLACEMENT, _OF_PLACEMENT))
     sources += [
@@ -184,6 +200,7 @@ def _merged(layers: Sequence[Sequence[NovaConfiguration]]) -> NovaConfiguration:
     return NovaConfiguration(
         files=tuple(file for parts in layers for part in parts for file in part.files),
         settings=tuple(setting for number, setting in lines if last[setting.path] == number),
+        overrides=True,
     )
 
 

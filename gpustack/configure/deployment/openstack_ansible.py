@@ -202,6 +202,16 @@ def sources(files: Mapping[Path, Mapping[str, Any]], services: tuple[str, ...] =
         yield Source(label=label, services=(PLACEMENT,), configuration=assigned(overrides), named=True)
 
 
+def arguments(directory: Path) -> Iterator[str]:
+    """The rendered files of a directory as configurations of a command line: of the group, and of each host."""
+    group, hosts = directory / _GROUP / FILE, sorted(directory.glob(f"host_vars/*/{FILE}"))
+    if group.is_file():
+        yield f"api,scheduler,conductor={group}"
+        yield from (f"compute={group}:{host}" for host in hosts)
+    if (directory / _PLACEMENT_GROUP / FILE).is_file():
+        yield f"{PLACEMENT}={directory / _PLACEMENT_GROUP / FILE}"
+
+
 def unknown(files: Mapping[Path, Mapping[str, Any]]) -> Iterator[Finding]:
     """Overrides whose options are not known, because all of them or a section is a Jinja expression."""
     for path, variables in files.items():

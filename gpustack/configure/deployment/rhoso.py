@@ -9,6 +9,7 @@ import base64
 import fnmatch
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -181,10 +182,17 @@ def _findings(job: Job, names: Sequence[str]) -> Iterator[Finding]:
         yield finding(Code.REPLACED_VALUES_NOT_SHOWN, place=job.directory, what=what)
 
 
-def sources(path: Path, document: Mapping[str, Any]) -> Iterator[Source]:
-    """The settings for Nova's services in an OpenStackControlPlane, or in a ConfigMap or Secret for nova-compute."""
+def sources(path: Path, document: Mapping[str, Any], *, own: bool = False) -> Iterator[Source]:
+    """The settings for Nova's services in an OpenStackControlPlane, or in a ConfigMap or Secret for nova-compute.
+
+    :param own: whether to read gpustack's drop-in too, whose first line lists its hosts.
+    """
     for key, text in _data(path, document):
-        if fnmatch.fnmatch(key, PATTERN) and key != KEY:
+        if key == KEY and own:
+            hosts = tuple(text.partition("\n")[0][2:].split(", ")) if text.startswith("# ") else ()
+            place = f"{path}:{mapping(document, 'metadata').get('name')}:{key}"
+            yield replace(_source("compute", place, text), hosts=hosts)
+        elif fnmatch.fnmatch(key, PATTERN) and key != KEY:
             yield _source("compute", f"{path}:{key}", text)
     if text := _custom([document], _PLACEMENT):
         yield _source(PLACEMENT, f"{path}:{'.'.join(_PLACEMENT)}", text)
@@ -218,8 +226,9 @@ def _decoded(text: str, place: str) -> str:
 
 def _source(service: str, place: str, text: str, reader: str = "") -> Source:
     configuration = parse_files({place: text})
+    readers = (reader or service,)
     return Source(
-        label=place, services=(service,), configuration=configuration, named=True, readers=(reader or service,)
+        label=place, services=(service,), configuration=configuration, named=True, readers=readers, filters=FILTERS
     )
 
 

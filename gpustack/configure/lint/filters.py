@@ -24,7 +24,7 @@ def enabled(subject: LintSubject) -> Iterator[Finding]:
         setting = subject.last(source, FILTERS)
         if setting and setting.unknown:
             continue
-        current = values(setting.value) if setting else releases.default_filters(subject.release)
+        current = values(setting.value) if setting else (*releases.default_filters(subject.release), *source.filters)
         if PCI_FILTER in current or not (setting or subject.aliases or source.services == ("scheduler",)):
             continue
         supposed = not setting and not source.named

@@ -3,11 +3,14 @@
 import re
 
 import pytest
+import yaml
 
 from gpustack.base.errors import UsageError
 from gpustack.base.findings import Severity, definitions
+from gpustack.configure.desired import wanted
 from gpustack.configure.lint import lint
 from gpustack.configure.lint.subject import LintSubject
+from gpustack.configure.render import TOOLS, render
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import releases
 from gpustack.spec.load import parse_spec
@@ -15,6 +18,7 @@ from support.nova_cases import cases
 from support.nova_hosts import host, raw
 
 CASES = list(cases())
+LIST = "[filter_scheduler]\nenabled_filters = ComputeFilter"
 
 
 def found(report, severities) -> list[tuple[str, str]]:
@@ -160,3 +164,37 @@ def test_values_of_openstack_helm_and_resources_of_rhoso(tmp_path):
     assert codes == {f"{values}:conf.nova.pci.alias.values[0]": "GPU336", f"{values}:conf.nova.api.max_limit": "GPU532"}
     assert "GPU336" in {f.code for f in lint([str(resource)], subject).findings}
     assert [f.code for f in lint([str(other)], subject).findings] == ["GPU330"]
+
+
+@pytest.mark.parametrize(("text", "codes"), [("[scheduler]\nworkers = 2", set()), (LIST, {"GPU355"})])
+def test_the_list_of_nova_operator_has_the_pci_filter(tmp_path, text, codes):
+    """Its default has PciPassthroughFilter, so only a list of the operator can lack it."""
+    template = {"schedulerServiceTemplate": {"customServiceConfig": text}}
+    file = tmp_path / "controlplane.yaml"
+    file.write_text(yaml.safe_dump({"kind": "OpenStackControlPlane", "spec": {"nova": {"template": template}}}))
+    report = lint([str(file)], LintSubject(release=releases.release("2025.2")))
+    assert {f.code for f in report.findings} & {"GPU355"} == codes
+
+
+@pytest.mark.parametrize("deployment", sorted(TOOLS))
+def test_what_was_rendered_for_a_tool_is_read_as_a_directory(tmp_path, deployment):
+    """`nova lint DIR` reads the devices of each host, and reports a line that is changed afterwards."""
+    hosts = [host("k4200-prepared"), host("mi300x", hostname="gpu-amd01.example.org")]
+    models = 'k4200: {match: {vendor: "10de", product: "11b4"}}, mi300x: {match: {vendor: "1002", product: "74a1"}}'
+    of_hosts = "gpu01: [k4200], gpu-amd01.example.org: [mi300x]"
+    spec = parse_spec(f"version: 1\nmodels: {{{models}}}\nhosts: {{{of_hosts}}}\n", "test")
+    release = releases.release("2025.2")
+    desired = wanted(spec, hosts, release=release)
+    subject = LintSubject.of_spec(spec, release, hosts)
+    for file in render(desired, deployment=deployment, hosts=hosts).files:
+        path = tmp_path / file.target / file.path.lstrip("/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(file.text)
+    report = lint([str(tmp_path)], subject)
+    of_template = {"GPU372"} if deployment in ("kolla", "kayobe") else set()
+    assert {f.code for f in report.findings if f.severity is not Severity.INFO} - {"GPU019"} == of_template
+    assert "GPU375" not in {f.code for f in report.findings}
+    for path in (path for path in tmp_path.rglob("*") if path.is_file()):
+        path.write_text(re.sub(r'("vendor_id": "1002".*)74a1', r"\1ffff", path.read_text()))
+    spoiled = [f for f in lint([str(tmp_path)], subject).findings if f.code == "GPU366"]
+    assert ["gpu-amd01.example.org" in f.message for f in spoiled] == [True]
