@@ -15,7 +15,7 @@ from gpustack.base.operations import Operation, RemoveFile, WriteFile
 from gpustack.base.text import printable
 from gpustack.hosts.facts.model import Host
 from gpustack.linux.cmdline import CommandLine, argument
-from gpustack.linux.grub import read_defaults
+from gpustack.linux.grub import DEFAULTS, read_defaults
 from gpustack.linux.module_parameters import fulfils
 from gpustack.prepare.host.desired import BOOT_IMAGE, LONGEST_COMMAND_LINE, MANAGED, Desired
 from gpustack.prepare.host.next_boot import obstacles, predict
@@ -193,7 +193,7 @@ def difference(host: Host, after: NextBoot, *, accepted: Collection[str] = ()) -
 
 
 def _source(sign: str, word: BootWord, now: NextBoot, is_in_menu: bool, *, is_own: bool) -> str:
-    if is_own:
+    if is_own and not (sign == "+" and word.source.startswith(DEFAULTS)):
         return GPUSTACK
     if sign == "-":
         return f"only in {now.place}" if is_in_menu else _RUNNING

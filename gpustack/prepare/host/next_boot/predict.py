@@ -32,7 +32,7 @@ class Generated:
     """A generated menu.
 
     :ivar entries: the entries of this system, those of 10_linux first.
-    :ivar words: the words of 10_linux's entries, by position.
+    :ivar words: the words of 10_linux's entries, by position; empty if they are unknown.
     :ivar default: the value of GRUB's variable ``default``.
     :ivar unknown: why the menu is unknown.
     """
@@ -71,8 +71,8 @@ def after(host: Host, defaults: Defaults | None, operations: Sequence[Operation]
     if defaults is not None and any(argv[0] == "update-grub" for argv in commands):
         menu = generated(host, defaults)
         entry = menu.choice.entry
-        words = None if entry is None or entry.position is None else menu.words.get(entry.position)
-        words = _words_of(host, entry) if words is None and entry is not None else words
+        is_made = entry is not None and _is_by_linux(host, entry)
+        words = None if entry is None else menu.words.get(entry.position or "") if is_made else _words_of(host, entry)
         return _boot(host, menu.choice, words, menu.unknown)
     chosen = choice.chosen(host)
     if chosen.entry is None:
@@ -108,7 +108,7 @@ def generated(host: Host, defaults: Defaults) -> Generated:
     texts = [BootWord(text=s.argument.text, source=GPUSTACK if s.file == GRUB else s.place) for s in arguments or ()]
     own = tuple(word for text in texts for word in menu_words(text.text, text.source))
     line = (*_prefix(host, present), *own)
-    words = {entry.position or "": line for entry in entries}
+    words = {entry.position or "": line for entry in entries if arguments is not None}
     default = _default(host, defaults)
     return Generated(
         entries=(*entries, *moved),

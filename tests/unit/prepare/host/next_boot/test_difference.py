@@ -64,6 +64,23 @@ def test_a_host_as_installed_is_planned(root: Path) -> None:
     assert '  Next boot: GRUB, "' in show_plan(planned)
 
 
+def test_unknown_defaults_show_no_lost_arguments(root: Path) -> None:
+    """The menu's arguments are in the same file; only a command in it is not run."""
+    edit(root / DEFAULTS, 'GRUB_CMDLINE_LINUX=""', ". /etc/default/grub.local")
+    planned = plan(root)
+    assert codes(planned) == ["GPU127", "GPU235"]
+    assert "only in" not in show_plan(planned)
+
+
+def test_conflicting_arguments_of_others_show_their_file(root: Path) -> None:
+    edit(root / DEFAULTS, 'GRUB_CMDLINE_LINUX=""', 'GRUB_CMDLINE_LINUX="intel_iommu=off"')
+    planned = plan(root)
+    assert planned.next_boot is not None
+    sources = {change.word.text: change.source for change in planned.next_boot.changes}
+    assert sources["intel_iommu=off"].startswith("/etc/default/grub:")
+    assert sources["intel_iommu=on"] == "gpustack"
+
+
 def test_an_argument_only_in_the_menu_blocks(root: Path) -> None:
     edit(root / MENU, " quiet", " quiet net.ifnames=0")
     boot(root)
