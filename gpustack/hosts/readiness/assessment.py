@@ -332,9 +332,10 @@ def _is_unassigned(bar: Bar) -> bool:
 
 
 def _quirks(host: Host, gpu: Gpu, *, switched: bool) -> Iterator[Finding]:
+    has_variant = is_passthrough_driver(gpu.main.driver) and gpu.main.driver not in BY_ID
     for quirk in _known_quirks(host, gpu.main):
-        if quirk.key == "nvswitch" and switched:
-            continue  # NVSWITCH_FABRIC reports it
+        if (quirk.key == "nvswitch" and switched) or (quirk.key == "coherent-memory" and has_variant):
+            continue  # NVSWITCH_FABRIC or BOUND_TO_VARIANT_DRIVER reports it
         if quirk.key in _RESET_QUIRKS:
             code, severity = Code.RESET_DEFECT, None
         else:

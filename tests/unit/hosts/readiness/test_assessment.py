@@ -332,3 +332,10 @@ def test_definitions_are_whole():
         assert not re.search(r"[0-9a-f]{4}:[0-9a-f]{2}:", definition.message), (
             f"{code}: an address keeps it from being told once"
         )
+
+
+@pytest.mark.parametrize(("driver", "is_noted"), [("nvgrace_gpu_vfio_pci", False), ("vfio-pci", True)])
+def test_coherent_memory_is_noted_without_its_variant_driver(driver, is_noted):
+    facts = parse_host(raw_host(function("0009:01:00.0", ids="10de:2941", driver=driver)), "test")
+    notes = [note.message for note in assess(facts, first_gpu(facts)).notes if note.code == "GPU022"]
+    assert any("variant driver" in note for note in notes) is is_noted
