@@ -61,12 +61,13 @@ def _computes(job: Job, names: Sequence[str]) -> Iterator[tuple[str, dict[str, s
         if job.wanted.has_devices(host):
             texts = _text(job.sections(("compute",), host)), job.provider_text(host)
             by_text.setdefault(texts, []).append(host)
-    used: set[str] = set()
+    used = {f"{_SERVICE}-none"}
     for (text, provider), hosts in by_text.items():
         ids = [f"{entry.vendor_id}-{entry.product_id}" for entry in job.wanted.computes[hosts[0]]]
         types = [section.type for section in job.wanted.mediated.get(hosts[0], ())]
-        name = _name(_SERVICE, *dict.fromkeys([*ids, *types]))
-        name = name if name not in used else _name(_SERVICE, hosts[0])
+        numbered = (_name(_SERVICE, str(number), *hosts[:1]) for number in range(2, len(used) + 3))
+        names_for = (_name(_SERVICE, *dict.fromkeys([*ids, *types])), _name(_SERVICE, hosts[0]), *numbered)
+        name = next(name for name in names_for if name not in used)
         used.add(name)
         data = {KEY: f"# {', '.join(hosts)}\n{text}"}
         yield name, data if provider is None else {**data, PROVIDER_KEY: provider}

@@ -11,8 +11,14 @@ import yaml
 from oslo_config import cfg
 
 from gpustack.base.errors import NovaConfigError
+from gpustack.configure.desired import wanted
 from gpustack.configure.inspection import existing_for
+from gpustack.configure.render import render
 from gpustack.configure.sources import SERVICES
+from gpustack.hosts.facts.model import Host
+from gpustack.nova_options import releases
+from gpustack.spec.load import parse_spec
+from support.nova_hosts import raw
 from support.nova_rendered import FPGA, NIC, SPEC, codes, rendered, written
 
 SCHEMAS = yaml.safe_load((Path(__file__).parent / "schemas/rhoso.yaml").read_text())
@@ -98,6 +104,26 @@ spec:
         cell0: {{}}
         cell7: {{}}
 """
+
+
+def test_rhoso_names_each_set_of_devices_differently():
+    """Resources of one name would replace each other: long names are cut, and a host may be called none."""
+    long = "rack-12-of-the-datacenter-in-frankfurt-compute-with-gpu-"
+    called = ["first", "none", *(f"{long}{number}" for number in range(3))]
+    facts = raw("k4200-prepared")
+    hosts = [Host.model_validate({**facts, "hostname": name}) for name in called]
+    out = [{"host": name, "address": "0000:84:00.0", "reason": str(n)} for n, name in enumerate(called)]
+    for number, host in enumerate(hosts):  # each has its GPUs at other addresses
+        moved = json.loads(host.model_dump_json().replace("0000:88:", f"0000:9{number}:"))
+        hosts[number] = Host.model_validate({**moved, "hostname": host.hostname})
+    model = 'models: {k4200: {match: {vendor: "10de", product: "11b4"}}}'
+    of_hosts = ", ".join(f"{name}: [k4200]" for name in called)
+    spec = parse_spec(f"version: 1\n{model}\nhosts: {{{of_hosts}}}\nout_of_service: {out}\n", "test")
+    desired = wanted(spec, hosts, release=releases.release("2025.2"))
+    maps = documents(render(desired, deployment="rhoso", hosts=hosts), "dataplane.yaml")[::2]
+    names = [config_map["metadata"]["name"] for config_map in maps]
+    assert len(names) == len(set(names)) == 6
+    assert all(len(name) <= 63 for name in names)
 
 
 def test_rhoso_keeps_the_operators_service_config(tmp_path):
