@@ -215,7 +215,8 @@ def write_atomic(path: Path, text: str | Iterable[str | bytes], *, mode: int, ne
 
     The new content is written to a temporary file in the same directory, synced, given ``mode`` and renamed. Readers
     see the old content or the new, and the mode is never wider than ``mode``. The directory is synced too, so the
-    file survives a power failure after the return.
+    file survives a power failure after the return. A device or a pipe (``/dev/null``, ``/dev/stdout``) is written to, and
+    stays.
 
     :param text: the content, or its parts, which are written one by one.
     :param mode: permission bits. A text from other files has the bits that all of them have.
@@ -229,10 +230,16 @@ def write_atomic(path: Path, text: str | Iterable[str | bytes], *, mode: int, ne
 
 
 def _write_atomic(path: Path, parts: Iterable[str | bytes], mode: int, *, new: bool) -> None:
+    content = (part.encode() if isinstance(part, str) else part for part in parts)
+    is_open_file = path.is_symlink() and os.readlink(path).startswith("/proc/")
+    if not new and (is_open_file or (path.exists() and not path.is_file() and not path.is_dir())):
+        with path.open("ab") as stream:  # keeps the earlier output of a redirection
+            stream.writelines(content)
+        return
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as stream:
-            stream.writelines(part.encode() if isinstance(part, str) else part for part in parts)
+            stream.writelines(content)
             stream.flush()
             os.fchmod(stream.fileno(), mode)
             os.fsync(stream.fileno())

@@ -21,6 +21,33 @@ def test_a_missing_directory_is_created_by_the_remedy(tmp_path: Path) -> None:
     write_atomic(path, "x", mode=0o644)
 
 
+@pytest.mark.parametrize("kind", ["pipe", "file"])
+def test_an_open_file_is_written_to_and_not_replaced(tmp_path: Path, kind: str) -> None:
+    """/dev/stdout is such a link, and as root a new file would replace it for all programs."""
+    link = tmp_path / "stdout"
+    if kind == "pipe":
+        reading, writing = os.pipe()
+    else:
+        reading = os.open(tmp_path / "out", os.O_RDONLY | os.O_CREAT)
+        writing = os.open(tmp_path / "out", os.O_WRONLY)
+    link.symlink_to(f"/proc/self/fd/{writing}")
+    os.write(writing, b"before ")
+    write_atomic(link, "x", mode=0o600)
+    assert link.is_symlink()
+    assert os.read(reading, 100) == b"before x"
+    os.close(reading)
+    os.close(writing)
+
+
+def test_a_pipe_with_a_name_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    reading = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    write_atomic(tmp_path / "pipe", ["x", b"y"], mode=0o600)
+    assert (tmp_path / "pipe").is_fifo()
+    assert os.read(reading, 100) == b"xy"
+    os.close(reading)
+
+
 def test_the_umask_opens_no_private_directory(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
