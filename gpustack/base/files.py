@@ -210,28 +210,32 @@ def make_private(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_atomic(path: Path, text: str | Iterable[str | bytes], *, mode: int, new: bool = False) -> None:
+def write_atomic(
+    path: Path, text: str | Iterable[str | bytes], *, mode: int, new: bool = False, owner: os.stat_result | None = None
+) -> None:
     """Replace ``path`` by ``text`` atomically.
 
     The new content is written to a temporary file in the same directory, synced, given ``mode`` and renamed. Readers
     see the old content or the new, and the mode is never wider than ``mode``. The directory is synced too, so the
-    file survives a power failure after the return. A device or a pipe (``/dev/null``, ``/dev/stdout``) is written to, and
-    stays.
+    file survives a power failure after the return. A device or a pipe (``/dev/null``, ``/dev/stdout``) is written to.
 
     :param text: the content, or its parts, which are written one by one.
     :param mode: permission bits. A text from other files has the bits that all of them have.
     :param new: whether ``path`` must not exist, also as a symbolic link.
+    :param owner: the file whose owner and group the new one gets, as far as this user may set them.
     :raises OSError: when the directory is missing or not writable; ``path`` is then unchanged.
     """
     try:
-        _write_atomic(path, [text] if isinstance(text, str) else text, mode, new=new)
+        _write_atomic(path, [text] if isinstance(text, str) else text, mode, new=new, owner=owner)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error  # without the name of the temporary file
 
 
-def _write_atomic(path: Path, parts: Iterable[str | bytes], mode: int, *, new: bool) -> None:
+def _write_atomic(
+    path: Path, parts: Iterable[str | bytes], mode: int, *, new: bool, owner: os.stat_result | None
+) -> None:
     content = (part.encode() if isinstance(part, str) else part for part in parts)
-    is_open_file = path.is_symlink() and os.readlink(path).startswith("/proc/")
+    is_open_file = path.is_symlink() and path.readlink().is_relative_to("/proc")
     if not new and (is_open_file or (path.exists() and not path.is_file() and not path.is_dir())):
         with path.open("ab") as stream:  # keeps the earlier output of a redirection
             stream.writelines(content)
@@ -241,6 +245,9 @@ def _write_atomic(path: Path, parts: Iterable[str | bytes], mode: int, *, new: b
         with os.fdopen(descriptor, "wb") as stream:
             stream.writelines(content)
             stream.flush()
+            if owner is not None:
+                with contextlib.suppress(PermissionError):
+                    os.fchown(stream.fileno(), owner.st_uid, owner.st_gid)
             os.fchmod(stream.fileno(), mode)
             os.fsync(stream.fileno())
         if new:

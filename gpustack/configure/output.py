@@ -41,14 +41,15 @@ def stale(files: Iterable[RenderedFile], root: Path, patterns: Iterable[str]) ->
 
 
 def carry_out(operation: WriteFile | RemoveFile) -> None:
-    """Write or remove a file on this machine; a file that exists keeps its mode."""
+    """Write or remove a file on this machine; a file that exists keeps its mode, owner and place behind a link."""
     path = Path(operation.path)
     if isinstance(operation, RemoveFile):
         path.unlink()
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    mode = int(operation.mode, 8) if operation.before is None else path.stat().st_mode & 0o777
-    write_atomic(path, operation.content, mode=mode)
+    owner = None if operation.before is None else path.stat()
+    mode = int(operation.mode, 8) if owner is None else owner.st_mode & 0o777
+    write_atomic(path.resolve(), operation.content, mode=mode, owner=owner)
 
 
 def _placed(files: Iterable[RenderedFile], root: Path) -> list[tuple[RenderedFile, Path]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,23 @@ def test_only_files_with_another_content_are_written(tmp_path: Path) -> None:
     path = tmp_path / "gpu01" / NAME
     assert (path.read_text(), path.stat().st_mode & 0o777) == ("[pci]\n", 0o644)
     assert changes(files, tmp_path) == [second]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file away")
+def test_a_changed_file_keeps_its_owner_and_its_link(tmp_path: Path) -> None:
+    """Nova or kolla-ansible could not read it otherwise: their files are often 0640 and of their group."""
+    path, real = tmp_path / "gpu01" / NAME, tmp_path / "real.conf"
+    real.write_text("[pci]\n")
+    os.chown(real, 4321, 1234)
+    real.chmod(0o640)
+    path.parent.mkdir(parents=True)
+    path.symlink_to(real)
+    (change,) = changes([rendered(text="[pci]\nalias = y\n")], tmp_path)
+    carry_out(change)
+    status = real.stat()
+    assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (4321, 1234, 0o640)
+    assert path.is_symlink()
+    assert path.read_text() == "[pci]\nalias = y\n"
 
 
 def test_a_changed_file_keeps_its_mode(tmp_path: Path) -> None:
