@@ -20,6 +20,10 @@ _SOURCES = ("root", "kernel_log")
 """Hosts that only some commands can read."""
 _READ_HERE = frozenset({"local", "root", "snapshot"})
 """Sources of facts, of which a command takes one."""
+_REPLACED = _READ_HERE | frozenset(
+    ["hosts", "limit", "inventory", "user", "port", "identity", "ssh_config", "known_hosts", "sudo", "timeout", "jobs"]
+)
+"""The hosts and the ways to read them, which a saved snapshot replaces: it has these hosts only."""
 
 
 def step_of(command: str, outcome: str, values: Mapping[str, object]) -> tuple[str, Mapping[str, str]] | None:
@@ -60,7 +64,7 @@ def arguments(
         given = name if name in values else _EQUIVALENT.get(name, name)
         value = values.get(given) if given not in _DROPPED and values.get(given) != defaults(given) else None
         value = own.get(name, value)
-        value = None if name in _READ_HERE and _READ_HERE & own.keys() and name not in own else value
+        value = None if name in _REPLACED and _READ_HERE & own.keys() and name not in own else value
         if value in (None, False, []) and not action.option_strings and action.required:
             return None
         words += _words(action, value)

@@ -10,6 +10,8 @@ import pytest
 from gpustack.cli.app import Gpustack, main
 from gpustack.cli.next_steps import NEXT, arguments, step_of
 from gpustack.cli.registry import command_class
+from gpustack_demo.examples.host import write_host
+from gpustack_demo.examples.hosts import talk_host
 from support.host_samples import SNAPSHOTS
 from support.host_samples import snapshot as host_snapshot
 
@@ -119,6 +121,19 @@ def test_the_next_command_reads_this_machine_too(tmp_path, monkeypatch, capsys) 
     main(["scan", "--save", str(tmp_path / "s.json")])
     step = f"Next: gpustack spec init --snapshot {tmp_path}/s.json --out gpustack.yaml\n"
     assert capsys.readouterr().err.endswith(step)
+
+
+@pytest.mark.parametrize("how", [("gpus", "--sudo"), ("-l", "gpus", "--user", "bob", "--timeout", "9", "--jobs", "3")])
+def test_a_saved_snapshot_replaces_the_ways_to_read_hosts(tmp_path, monkeypatch, capsys, how) -> None:
+    """spec init refuses them beside --snapshot, and a group of the inventory is no host of the snapshot."""
+    monkeypatch.chdir(tmp_path)
+    root = write_host(tmp_path / "talk", talk_host("talk"))
+    of_host = f"{{ansible_connection: local, gpustack_root: '{root}'}}"
+    (tmp_path / "hosts.yaml").write_text(f"all: {{children: {{gpus: {{hosts: {{talk: {of_host}}}}}}}}}\n")
+    assert main(["scan", "-i", "hosts.yaml", *how, "--save", "s.json"]) == 0
+    (step,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("Next: ")]
+    assert step == "Next: gpustack spec init --snapshot s.json --out gpustack.yaml"
+    assert main(shlex.split(step)[2:]) == 0
 
 
 def test_after_an_error_no_step_follows_that_needs_the_result() -> None:
