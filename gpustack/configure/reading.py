@@ -81,9 +81,9 @@ def _rendered(directory: Path, unread: list[Finding]) -> list[Source]:
     from gpustack.configure.deployment import kolla, openstack_ansible, openstack_helm, rhoso
 
     found: list[Source] = []
-    for name in ("", kolla.DIRECTORY[1:], kolla.KAYOBE_DIRECTORY):
-        if kolla.has_hosts(directory / name):
-            sources, findings = kolla.inspected(directory / name, own=True)
+    for below in (directory, directory / kolla.DIRECTORY[1:], directory / kolla.KAYOBE_DIRECTORY):
+        if kolla.has_hosts(below):
+            sources, findings = kolla.inspected(below, kolla.layers(below.resolve()), own=True)
             found, unread[:] = [*found, *sources], [*unread, *findings]
     files = [path for name in (rhoso.DIRECTORY, openstack_helm.DIRECTORY) for path in (directory / name).glob("*.yaml")]
     for argument in (
