@@ -226,14 +226,12 @@ def write_atomic(
     :raises OSError: when the directory is missing or not writable; ``path`` is then unchanged.
     """
     try:
-        _write_atomic(path, [text] if isinstance(text, str) else text, mode, new=new, owner=owner)
+        _write_atomic(path, [text] if isinstance(text, str) else text, mode, new, owner)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error  # without the name of the temporary file
 
 
-def _write_atomic(
-    path: Path, parts: Iterable[str | bytes], mode: int, *, new: bool, owner: os.stat_result | None
-) -> None:
+def _write_atomic(path: Path, parts: Iterable[str | bytes], mode: int, new: bool, owner: os.stat_result | None) -> None:
     content = (part.encode() if isinstance(part, str) else part for part in parts)
     is_open_file = path.is_symlink() and path.readlink().is_relative_to("/proc")
     if not new and (is_open_file or (path.exists() and not path.is_file() and not path.is_dir())):

@@ -85,10 +85,9 @@ def _rendered(directory: Path, unread: list[Finding]) -> list[Source]:
         if kolla.has_hosts(below):
             sources, findings = kolla.inspected(below, kolla.layers(below.resolve()), own=True)
             found, unread[:] = [*found, *sources], [*unread, *findings]
-    files = [path for name in (rhoso.DIRECTORY, openstack_helm.DIRECTORY) for path in (directory / name).glob("*.yaml")]
-    for argument in (
-        *map(str, sorted(files)),
-        *openstack_ansible.arguments(directory / openstack_ansible.DIRECTORY[1:]),
-    ):
+    files = [
+        str(file) for name in (rhoso.DIRECTORY, openstack_helm.DIRECTORY) for file in directory.glob(f"{name}/*.yaml")
+    ]
+    for argument in (*sorted(files), *openstack_ansible.arguments(directory / openstack_ansible.DIRECTORY[1:])):
         found += _of_tool(argument, unread) or []
     return found

@@ -125,17 +125,13 @@ def _having(subject: LintSubject, line: AliasLine) -> list[str]:
     """The hosts that have such a card for instances, and whose configuration is being checked."""
     ids = tuple(str(line.data.get(key, "")).lower() for key in ("vendor_id", "product_id"))
     of_one_host = [hosts for source in subject.serving("compute") if len(hosts := subject.hosts_of(source)) == 1]
-    shown_hosts = {host.hostname: host for (host,) in of_one_host}
-    functions = {n: [f for gpu in gpus(host) for f in (gpu.main, *gpu.virtual)] for n, host in shown_hosts.items()}
-    fitting = ((n, f) for n, listed in functions.items() for f in listed if (f.vendor, f.product) == ids)
-    return [*dict.fromkeys(n for n, f in fitting if not _is_withheld(verdicts(subject.spec, shown_hosts[n]), f))]
+    functions = [(host, f) for (host,) in of_one_host for gpu in gpus(host) for f in (gpu.main, *gpu.virtual)]
+    fitting = ((host, f) for host, f in functions if (f.vendor, f.product) == ids)
+    return [*dict.fromkeys(host.hostname for host, f in fitting if not _is_withheld(verdicts(subject.spec, host), f))]
 
 
 def _is_withheld(judged: HostVerdicts, function: Function) -> bool:
-    """Whether no device_spec can offer a function: its GPU is out of service, blocked, or not completely read.
-
-    A card with virtual functions is blocked only because they may be offered instead.
-    """
+    """Whether `nova render` withholds a function: it is out of service, or blocked for more than its parts."""
     verdict = judged.by_address.get(function.address)
     if verdict is None or verdict.address != function.address or function.sriov_numvfs:
         return False
