@@ -16,6 +16,7 @@ from gpustack.hosts.facts.twins import decided
 from gpustack.hosts.readiness.table import COLUMNS, HostRows, Row, by_host
 from gpustack.hosts.topology.build import topology
 from gpustack.hosts.topology.distance import near_nics
+from gpustack.spec.initial import has_cards
 
 
 class ScanCommand(Lister):
@@ -65,6 +66,8 @@ gpustack scan gpu01 --save gpu01.json, then anywhere: gpustack scan --snapshot g
         self.report_findings(
             [*reasons, *(note for note in notes if not are_quiet or note.severity is not Severity.INFO)]
         )
+        if self._usual_outcome(parsed_args) != "blocked" and not has_cards(self._gathered.hosts):
+            self.outcome = "nothing"  # for a spec: `spec init` would refuse
         return 0
 
 

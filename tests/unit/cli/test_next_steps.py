@@ -3,6 +3,7 @@
 import argparse
 import functools
 import importlib.metadata
+import json
 import shlex
 
 import pytest
@@ -134,6 +135,20 @@ def test_a_saved_snapshot_replaces_the_ways_to_read_hosts(tmp_path, monkeypatch,
     (step,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("Next: ")]
     assert step == "Next: gpustack spec init --snapshot s.json --out gpustack.yaml"
     assert main(shlex.split(step)[2:]) == 0
+
+
+@pytest.mark.parametrize("ids", [None, ("8086", "9bc5", "0000:00:02.0")])
+def test_no_spec_comes_next_without_a_gpu_for_it(tmp_path, monkeypatch, capsys, ids) -> None:
+    """spec init refuses a host that has none, or graphics of the processor only."""
+    monkeypatch.chdir(tmp_path)
+    raw = host_snapshot("k4200")
+    raw["pci"] = [f for f in raw["pci"] if not f["address"].startswith(("0000:84", "0000:88"))]
+    if ids is not None:
+        raw["pci"].append({"vendor": ids[0], "product": ids[1], "class": "030000", "address": ids[2], "driver": "i915"})
+    (tmp_path / "s.json").write_text(json.dumps({"gpustack_snapshot": 1, "hosts": [raw]}))
+    assert main(["scan", "--snapshot", "s.json"]) == 0
+    assert "Next:" not in capsys.readouterr().err
+    assert main(["spec", "init", "--snapshot", "s.json"]) != 0
 
 
 def test_after_an_error_no_step_follows_that_needs_the_result() -> None:
