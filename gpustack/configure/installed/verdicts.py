@@ -74,9 +74,9 @@ def job(source: Source, hosts: HostNames) -> dict[str, Any]:
 
 
 def _text(configuration: NovaConfiguration, file: str) -> str:
-    """The text of a file; of a YAML file, its settings as the deployment tool writes them."""
+    """The text of a file; of a YAML file or an override, its settings as the deployment tool writes them."""
     path = Path(file)
-    if path.is_file() and path.suffix not in (".yaml", ".yml"):
+    if path.is_file() and path.suffix not in (".yaml", ".yml") and not configuration.overrides:
         return path.read_text(encoding="utf-8")
     lines = ((s.group, s.name, s.written.replace("\n", "\n  ")) for s in configuration.settings if s.file == file)
     return "".join(f"[{group}]\n{name} = {text}\n" for group, name, text in lines)

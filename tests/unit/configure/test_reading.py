@@ -2,7 +2,9 @@
 
 import pytest
 
+from gpustack.configure.installed.verdicts import job
 from gpustack.configure.reading import read
+from gpustack.configure.sources import HostNames
 
 
 @pytest.mark.parametrize(
@@ -47,3 +49,14 @@ def test_a_text_that_aliases_repeat_is_refused_before_it_is_made(tmp_path):
     file.write_text(f"a0: &a0 {'x' * 4000}\n{rows}\nnova_pci_alias: *a5\n")
     (found,) = read([str(file)]).unread
     assert "with aliases expanded" in found.message
+
+
+def test_an_installed_nova_gets_overrides_as_kolla_ansible_merges_them(tmp_path):
+    """The last file that has an option replaces all of its lines, where Nova itself would add them up."""
+    (tmp_path / "gpu01").mkdir()
+    (tmp_path / "nova-compute.conf").write_text("[pci]\nalias = {}\ndevice_spec = {}\n")
+    (tmp_path / "gpu01/nova.conf").write_text('[pci]\ndevice_spec = {"vendor_id": "10de"}\n')
+    sources = {source.hosts: source for source in read([str(tmp_path)]).sources if "compute" in source.services}
+    texts = job(sources["gpu01",], HostNames(()))["files"]
+    assert texts[str(tmp_path / "nova-compute.conf")] == "[pci]\nalias = {}\n"
+    assert texts[str(tmp_path / "gpu01/nova.conf")] == '[pci]\ndevice_spec = {"vendor_id": "10de"}\n'
