@@ -167,8 +167,9 @@ def for_host(
         return {**_NOTHING, **about}
     config = _decided_config(spec, decided, hostname, services)
     answer = Answer.parse(module_answer, hostname)
-    groups = [(service,) for service in services] if kolla else [tuple(services)]
-    files = [_file_of(config, group, answer, hosts, hostname, kolla=kolla) for group in groups]
+    containers = _containers(services, answer)
+    groups = [((service,), name) for name, service in containers.items()] if kolla else [(tuple(services), None)]
+    files = [_file_of(config, group, answer, hosts, hostname, container) for group, container in groups]
     findings = list(dict.fromkeys(finding for file in files for finding in file.findings))
     if kolla and (markers(spec) or decided.get("traits", {}).get(hostname)) and "compute" in services:
         findings.append(providers.not_written(hostname, "kolla"))
@@ -216,11 +217,11 @@ def _file_of(
     answer: Answer,
     hosts: Sequence[Host],
     hostname: str,
-    *,
-    kolla: bool,
+    container: str | None,
 ) -> _ServiceFile:
-    started = {} if kolla else answer.started
-    existing = Existing(named=tuple(_sources(hostname, services, answer.texts, started, kolla=kolla)))
+    """The file of some services, or the part of it in the file of a container of kolla-ansible."""
+    started = {} if container else answer.started
+    existing = Existing(named=tuple(_sources(hostname, services, answer.texts, started, container)))
     rendering = render(
         config,
         services=services,
@@ -228,15 +229,15 @@ def _file_of(
         hosts=hosts,
         only=[hostname] if "compute" in services else None,
         together="compute" in services,
-        appended=kolla,
+        appended=container is not None,
     )
     (file,) = rendering.files
-    path = f"/etc/kolla/nova-{services[0]}/nova.conf" if kolla else file.path
+    path = _of_kolla(container) if container else file.path
     text = answer.texts.get(path)
     return _ServiceFile(
         path=path,
         text=file.text,
-        affected=_affected(file, _block(text or "") if kolla else text, f"{hostname}:{path}", services),
+        affected=_affected(file, _block(text or "") if container else text, f"{hostname}:{path}", services),
         findings=(*rendering.findings, *_unread(services, started, hostname)),
     )
 
@@ -313,12 +314,11 @@ def _sources(
     services: Sequence[str],
     files: Mapping[str, str],
     started: Mapping[str, Sequence[str]],
-    *,
-    kolla: bool,
+    container: str | None,
 ) -> Iterable[Source]:
     """The configuration of each service on the host, parsed in memory; nothing is written to the controller's disk."""
     for service in services:
-        paths = _read_by(service, files, kolla=kolla)
+        paths = _read_by(service, files, container)
         if paths:
             arguments = started.get(service)
             yield Source(
@@ -332,10 +332,10 @@ def _sources(
             )
 
 
-def _read_by(service: str, files: Mapping[str, str], *, kolla: bool) -> list[str]:
+def _read_by(service: str, files: Mapping[str, str], container: str | None) -> list[str]:
     """The files of the host that a service reads."""
-    if kolla:
-        return [path for path in files if path == f"/etc/kolla/nova-{service}/nova.conf"]
+    if container:
+        return [path for path in files if path == _of_kolla(container)]
     paths = [PurePosixPath(path) for path in files]
     return [str(path) for path in selected(paths, PurePosixPath("/etc/nova"), service=service)]
 
@@ -365,9 +365,19 @@ def _block(text: str) -> str:
     return after.partition("\n")[2].partition(END)[0]
 
 
+def _of_kolla(container: str) -> str:
+    return f"/etc/kolla/{container}/nova.conf"
+
+
+def _containers(services: Sequence[str], answer: Answer) -> dict[str, str]:
+    """The service of each container; that of the conductor above the cells is not on every host with a conductor."""
+    names = ((name, service) for service in services for name in NAMES[service])
+    return {n: service for n, service in names if n == NAMES[service][0] or _of_kolla(n) in answer.texts}
+
+
 def _commands(services: Sequence[str], answer: Answer, *, kolla: bool) -> list[list[str]]:
     if kolla:
-        containers = [name.replace("-", "_") for service in services for name in NAMES[service]]
+        containers = [name.replace("-", "_") for name in _containers(services, answer)]
         return [[answer.engine or "docker", "restart", name] for name in containers]
     units = [unit for service in services for unit in UNITS[service] if unit in answer.units]
     return [["systemctl", "restart", unit] for unit in units]

@@ -232,6 +232,17 @@ def test_only_hosts_with_quotas_and_nova_compute_get_markers(tmp_path: Path, mon
     assert "GPU752" in str(outcome)
 
 
+@pytest.mark.parametrize("names", [["nova-conductor"], ["nova-conductor", "nova-super-conductor"]])
+def test_each_conductor_of_kolla_ansible_gets_its_block(tmp_path: Path, names: list[str]) -> None:
+    """The one above the cells makes the requests for devices, and it is not on every host."""
+    files = [{"path": f"/etc/kolla/{name}/nova.conf", "text": "[DEFAULT]\n"} for name in names]
+    spec = SPEC.replace('"2025.2"', '"2025.2", placement: schedule')
+    outcome = decide(tmp_path, {"files": files}, services=("conductor",), text=spec, kolla=True)
+    assert [block["path"] for block in outcome["blocks"]] == [file["path"] for file in files]
+    assert all("pci_in_placement = true" in block["text"] for block in outcome["blocks"])
+    assert outcome["restart"] == [["docker", "restart", name.replace("-", "_")] for name in names]
+
+
 def of_vgpus(tmp_path: Path, answer: object, name: str = "one type on two cards", **more: Any) -> dict[str, Any]:
     """The files of a host with mediated devices; two models share a class, so that its providers have traits."""
     case = json.loads(json.dumps(CASES[name]).replace("CUSTOM_A", "VGPU"))
