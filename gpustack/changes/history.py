@@ -27,7 +27,8 @@ class HistoryEntry:
 def history(records: Iterable[RunRecord]) -> list[HistoryEntry]:
     """The entries of runs, in the order of ``records``."""
     known = list(records)
-    undos = {record.head.undoes: record for record in reversed(known) if record.head.undoes}
+    made = (record for record in reversed(known) if record.head.undoes and _count(record, ChangeResult.DONE))
+    undos = {record.head.undoes: record for record in made}
     return [
         HistoryEntry(record=record, state=_state(record, undos), done=_count(record, ChangeResult.DONE))
         for record in known
@@ -56,7 +57,7 @@ def former_gpus(path: Path) -> list[HistoryEntry]:
 
 def _state(record: RunRecord, undos: Mapping[str, RunRecord]) -> str:
     undo = undos.get(record.head.id)
-    if undo is None or not _count(undo, ChangeResult.DONE) or _state(undo, undos) == "undone":
+    if undo is None or _state(undo, undos) == "undone":
         return record.state
     return "undone" if undo.state == "done" else "partly undone"
 

@@ -49,3 +49,9 @@ def test_an_entry_counts_what_was_made() -> None:
 def test_the_newest_undo_counts() -> None:
     older, newer = record("u1", FAILED, undoes="a"), record("u2", DONE, undoes="a")
     assert history([newer, older, record("a", DONE)])[-1].state == "undone"
+
+
+@pytest.mark.parametrize("results", [(ChangeResult.UNCHANGED,), (ChangeResult.SKIPPED, ChangeResult.NOT_BEGUN)])
+def test_an_undo_of_an_undone_run_keeps_its_state(results: tuple[ChangeResult, ...]) -> None:
+    first, second = record("u1", DONE, undoes="a"), record("u2", *results, undoes="a")
+    assert history([second, first, record("a", DONE)])[-1].state == "undone"
