@@ -197,6 +197,8 @@ class AccessChange(_ChangeOfFlavor):
         return replace(self, seen={key: self.seen[key] for key in wanted}, wanted=wanted) if wanted else None
 
     def read(self, api: Flavors) -> Value:
+        if self.recorded and api.get(self.id) is None:
+            return None if any(self.wanted.values()) else dict(self.wanted)
         present = api.access(self.id)
         value = {project: project in present for project in self.wanted}
         if self.recorded and value == self.wanted and self.about.get("mark") != ACCESS_CHANGES:

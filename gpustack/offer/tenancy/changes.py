@@ -100,7 +100,9 @@ class MetadataChange(_ChangeOfAggregate):
 
     def read(self, api: Connection) -> Value:
         found = self._present(api)
-        return None if found is None else {key: found.metadata.get(key) for key in self.wanted}
+        if found is None and any(self.wanted.values()):
+            return None
+        return {key: found.metadata.get(key) if found else None for key in self.wanted}
 
     def carry_out(self, api: Connection) -> str:
         found = self._present(api)
@@ -142,7 +144,7 @@ class HostChange(_ChangeOfAggregate):
 
     def read(self, api: Connection) -> Value:
         found = self._present(api)
-        return None if found is None else found.has(self.about["host"])
+        return (None if self.wanted else False) if found is None else found.has(self.about["host"])
 
     def carry_out(self, api: Connection) -> str:
         found = self._present(api)

@@ -307,6 +307,20 @@ def test_an_undo_leaves_deleted_projects_out(
     assert (only.remaining(cloud) is None) is (P not in known)
 
 
+def test_an_undo_needs_no_flavor_that_others_deleted() -> None:
+    cloud = NovaModel()
+    planned = changes([PRIVATE])
+    made(cloud, planned)
+    (flavor,) = cloud.by_id
+    cloud.delete(flavor)
+    back = [replace(change, recorded=True) for change in reversed_order(planned)]
+    assert [outcome.result for outcome in made(cloud, back)] == ["unchanged", "unchanged"]
+    grant = replace(back[0], seen={P: False}, wanted={P: True})
+    assert [(outcome.result, outcome.detail) for outcome in made(cloud, [grant])] == [
+        ("skipped", "it does not exist any more")
+    ]
+
+
 @pytest.mark.parametrize("wanted", [None, COMPLETE, {"extra_specs": {"a": "1"}}])
 def test_an_undo_without_projects_asks_for_none(wanted: Any) -> None:
     cloud = keystone()

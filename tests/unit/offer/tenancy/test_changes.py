@@ -77,6 +77,14 @@ def test_a_change_of_others_stops_what_comes_after_it(cloud: _Cloud) -> None:
     assert run(made) == ["done", "skipped", *["not begun"] * 6]
 
 
+def test_an_undo_needs_no_aggregate_that_others_deleted(cloud: _Cloud) -> None:
+    made = OPERATIONS[:5]
+    assert run(made) == ["done"] * 5
+    del cloud.known["new"]
+    assert run(reversed_order(made)) == [*["unchanged"] * 4, "done"]
+    assert run([replace(made[3], needs=())]) == ["skipped"]
+
+
 def test_an_aggregate_with_hosts_is_not_deleted(cloud: _Cloud) -> None:
     assert run(OPERATIONS[-1:]) == ["skipped"]
     assert "old" in cloud.known
@@ -164,7 +172,8 @@ def test_what_disappeared_meanwhile_is_not_changed(cloud: _Cloud) -> None:
     before = cloud.state()
     cloud.known.clear()
     for change in OPERATIONS[2:6] + OPERATIONS[-1:]:
-        assert change.read(cast("Connection", None)) is None
+        removal = isinstance(change, HostChange) and not change.wanted
+        assert change.read(cast("Connection", None)) is (False if removal else None)
         assert change.carry_out(cast("Connection", None)) == ""
         assert run([replace(change, needs=())])[0] in ("skipped", "unchanged")
     assert (cloud.known, cloud.state()[1]) == ({}, before[1])
