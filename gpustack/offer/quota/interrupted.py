@@ -34,13 +34,13 @@ def completion(record: RunRecord, api: LimitsCloud) -> tuple[tuple[CloudChange, 
 def _left_out(record: RunRecord) -> Iterator[PlannedChange]:
     """The limits of projects that the run may have deleted and did not create again."""
     made = {change.key for change in record.made}
-    deleted = set[str]()
+    deleted = set[tuple[str, str]]()
     for line in record.head.changes:
         if line.kind != LimitChange.object_kind or _of_default(line):
             continue
         if line.wanted is None and line.key in made:
-            deleted.add(line.name)
-        elif line.name in deleted and record.results.get(line.key) not in SUCCESSFUL:
+            deleted.add(_place(line))
+        elif _place(line) in deleted and record.results.get(line.key) not in SUCCESSFUL:
             yield line
 
 
@@ -56,9 +56,14 @@ def _again(line: PlannedChange, record: RunRecord, api: LimitsCloud) -> CloudCha
         if other.kind == LimitChange.object_kind and other.about["resource_class"] == change.about["resource_class"]
     ]
     default = next((other for other in of_class if _of_default(other) and other.seen is not None), None)
-    former = next(other.seen for other in of_class if other.name == change.name and other.wanted is None)
+    former = next(other.seen for other in of_class if _place(other) == _place(change) and other.wanted is None)
     changed = default is None or default.read(api) == default.wanted
     return replace(change, wanted=change.wanted if changed else former, needs=())
+
+
+def _place(change: PlannedChange | CloudChange) -> tuple[str, str]:
+    """The limit: projects of several domains can have one name."""
+    return change.about["resource_class"], change.about["project"]
 
 
 def _of_default(change: PlannedChange | CloudChange) -> bool:

@@ -40,9 +40,8 @@ class Keystone:
 def change(number: int, project: str, seen: Any, wanted: Any) -> LimitChange:
     about = {"resource_class": "CUSTOM_A", "project": project, "description": "[gpustack]"}
     about |= {"model": "flat", "project_name": project}
-    return LimitChange(
-        why="w", name=f"limit of {project}", seen=seen, wanted=wanted, about=about, tag=f"limit:{number}"
-    )
+    name = "limit of research" if project else "default limit"  # two domains have a project of this name
+    return LimitChange(why="w", name=name, seen=seen, wanted=wanted, about=about, tag=f"limit:{number}")
 
 
 CHANGES = [
