@@ -241,7 +241,7 @@ class LimitsCloud:
 
 def _of_classes(entries: Iterable[Mapping[str, Any]], key: str, region: str | None = None) -> tuple[Limit, ...]:
     classes = (entry for entry in entries if str(entry["resource_name"]).startswith(CLASS))
-    return tuple(_limit(entry, key) for entry in classes if not region or entry.get("region_id") in (region, None))
+    return tuple(_limit(entry, key) for entry in classes if not region or entry.get("region_id") == region)
 
 
 def _limit(entry: Mapping[str, Any], key: str) -> Limit:

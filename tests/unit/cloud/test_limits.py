@@ -18,9 +18,10 @@ from gpustack.cloud.session import Refused
 from support.fleet_cloud import Response
 
 ENDPOINT = {"region_id": "one"}
-LIMIT = {"id": "l1", "resource_name": "class:CUSTOM_A", "resource_limit": 4, "project_id": "p1", "description": None}
-DEFAULT = {"id": "r1", "resource_name": "class:CUSTOM_A", "default_limit": 1, "description": "GPUs: a [gpustack]"}
-SERVERS = {"id": "r2", "resource_name": "servers", "default_limit": 9}
+_A = {**ENDPOINT, "resource_name": "class:CUSTOM_A"}
+LIMIT = {**_A, "id": "l1", "resource_limit": 4, "project_id": "p1", "description": None}
+DEFAULT = {**_A, "id": "r1", "default_limit": 1, "description": "GPUs: a [gpustack]"}
+SERVERS = {**ENDPOINT, "id": "r2", "resource_name": "servers", "default_limit": 9}
 
 
 @dataclass
@@ -168,12 +169,16 @@ def test_own_limits_need_no_rights() -> None:
     assert not [line for line, _ in connection.sent if re.search("services|endpoints", line)]
 
 
-@pytest.mark.parametrize(("region", "listed"), [("one", 1), ("two", 0), (None, 1)])
+@pytest.mark.parametrize(("region", "listed"), [("one", 1), ("two", 0), (None, 2)])
 def test_own_limits_are_those_of_the_region(region: str | None, listed: int) -> None:
+    """Nova reads neither those of other regions nor those without a region."""
     entry = {"resource_name": "class:CUSTOM_B", "region_id": "one"}
+    default = {**entry, "id": "r", "default_limit": 1}
+    limit = {**entry, "id": "l", "resource_limit": 2, "project_id": "p1"}
+    anywhere = {"region_id": None, "id": "x"}
     answers = {
-        "GET /registered_limits": (200, {"registered_limits": [SERVERS, {**entry, "id": "r", "default_limit": 1}]}),
-        "GET /limits": (200, {"limits": [{**entry, "id": "l", "resource_limit": 2, "project_id": "p1"}]}),
+        "GET /registered_limits": (200, {"registered_limits": [SERVERS, default, default | anywhere]}),
+        "GET /limits": (200, {"limits": [limit, limit | anywhere]}),
     }
     cloud, _ = limits(region=region, answers=answers)
     present, _ = cloud.own()
