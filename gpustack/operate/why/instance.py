@@ -16,7 +16,7 @@ from gpustack.base.hostnames import key
 from gpustack.base.text import listed
 from gpustack.cloud import Connection, placement, servers
 from gpustack.cloud.boot import BootRecord, boot, console_log, server_group
-from gpustack.cloud.servers import ActionStep, Event
+from gpustack.cloud.servers import ActionStep, Event, Server
 from gpustack.hosts.health.kernel_log import table
 from gpustack.offer.guest import check
 from gpustack.offer.guest.inside import console
@@ -326,7 +326,9 @@ def _follow(cloud: Connection, found: InstanceAnswer, sources: WhySources) -> No
     """Find the GPUs of an instance in each record, from the request to the guest."""
     server = found.boot.server
     rows, requests = _or_gap(found, lambda: _stored(server.id, sources)) or (None, ())
-    allocated = _or_gap(found, lambda: _allocated(cloud, server.id))
+    # While it waits for the confirmation of a resize, it has rows of two hosts, perhaps with the same addresses.
+    here = None if rows is None else [row for row in rows if server.host in ("", row["host"])]
+    allocated = _or_gap(found, lambda: _allocated(cloud, server))
     used, usages = None, None
     if sources.ask is not None and server.host and server.power in _RUNNING:
         usage = sources.ask(server.host)
@@ -335,12 +337,13 @@ def _follow(cloud: Connection, found: InstanceAnswer, sources: WhySources) -> No
         if usage.gap:
             found.gaps.append(f"{server.host}: {usage.gap}")
             used = used or None
-    found.gpus = tuple(held_gpus(server.id, server.devices, rows, requests, allocated, used))
+    found.gpus = tuple(held_gpus(server.id, server.devices, here, requests, allocated, used))
     found.findings += [entry for gpu in found.gpus for entry in [gpu.finding] if entry]
     if sources.databases is not None and server.host:
         from gpustack.repair.plan import Selection, make
 
-        where = Selection(hosts=frozenset({server.host}), instance=server.id)
+        hosts = {server.host, *(row["host"] for row in rows or () if row["host"])}
+        where = Selection(hosts=frozenset(hosts), instance=server.id)
         plan = _or_gap(found, lambda: make(sources.databases(), where, None, usages))  # type: ignore[misc]
         for verdict in plan.verdicts if plan else ():
             found.findings.append(
@@ -383,10 +386,16 @@ def _stored(uuid: str, sources: WhySources) -> tuple[list[Record] | None, tuple[
     return rows, tuple(requests)
 
 
-def _allocated(cloud: Connection, uuid: str) -> frozenset[str] | None:
-    """The addresses of an instance's devices in Placement; None if Placement has none of its host."""
-    held = placement.allocations_of(cloud, uuid)["allocations"]
+def _allocated(cloud: Connection, server: Server) -> frozenset[str] | None:
+    """The addresses of an instance's devices on its host in Placement; None if Placement has none of its host."""
+    held = placement.allocations_of(cloud, server.id)["allocations"]
     if not held:
         return frozenset()
-    devices = [provider for provider in placement.listed(cloud, f"in_tree={min(held)}") if provider.address]
+    devices: list[placement.Provider] = []
+    others = set(held)
+    while others:  # an evacuated instance has two hosts, and shared storage is a tree of its own
+        first = min(others)
+        tree = placement.listed(cloud, f"in_tree={first}")
+        others -= {first, *(provider.uuid for provider in tree)}
+        devices += [provider for provider in tree if provider.address and server.place in ("", provider.node)]
     return frozenset(provider.address for provider in devices if provider.uuid in held) if devices else None

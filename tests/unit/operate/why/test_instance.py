@@ -414,6 +414,9 @@ SPEC = 'version: 1\nmodels: {k4200: {match: {vendor: "10de", product: "11b4"}}}\
 REFUSED = (403, {"forbidden": {"message": "not permitted"}})
 
 
+ELSEWHERE = f"gpu0_{ANOTHER}"
+
+
 @pytest.fixture
 def cell(tmp_path: Path) -> CellFile:
     """A cell in which the instance has a GPU of gpu1, and another GPU is free."""
@@ -490,6 +493,23 @@ def test_each_record_of_a_running_instance_is_compared(
     of_links = [entry for entry in found.findings if entry.code in ("GPU584", "GPU585", "GPU586")]
     assert len(of_links) == broken
     assert found.gaps == ([f"gpu1: {usage.gap}"] if usage and usage.gap else [])
+
+
+def test_gpus_of_another_host_are_left_to_clean_up(cell: CellFile) -> None:
+    """During a resize and after an evacuation, an instance has GPUs of two hosts, perhaps at the same address."""
+    node = cell.host("gpu0", seen=1)
+    cell.device(node, GPU, "allocated", instance_uuid=VM, request_id="r0")
+    cell.device(node, ANOTHER, "allocated", instance_uuid=VM, request_id="r0")
+    cloud = running()
+    allocations = cloud.answers[f"placement /allocations/{VM}"][1]["allocations"]
+    allocations |= {"0": {"resources": {"VCPU": 1}}, "1": {"resources": {"CUSTOM_GPU": 1}}}
+    tree = [{"uuid": uuid, "name": name, "root_provider_uuid": "0"} for uuid, name in (("0", "gpu0"), ("1", ELSEWHERE))]
+    cloud.answers["placement /resource_providers?in_tree=0"] = (200, {"resource_providers": tree})
+    found = followed(cloud, cell, using(GPU))
+    assert records(found) == [("k4200", GPU, (True, True, True))]
+    remedies = [entry.remedy for entry in found.findings if entry.code == Code.WHY_DISAGREEMENT]
+    assert remedies
+    assert all("--host gpu0" in remedy for remedy in remedies)
 
 
 def test_a_record_that_can_not_be_read_is_a_gap(cell: CellFile) -> None:
