@@ -240,7 +240,7 @@ class _Planning:
     def _marked(self) -> Iterator[tuple[str, Collection[str]]]:
         """The projects of private flavors whose mark shows that they are those of the spec: nothing is read."""
         for flavor in () if self.choices.flavors.check_access else self._present():
-            wanted = self.spec.flavors.get(flavor.name)
+            wanted = self.spec.flavors.get(flavor.name) if flavor.ours else None
             if wanted and wanted.access is not None and flavor.extra_specs.get(ACCESS) == access_mark(wanted.access):
                 found = [self.lookup(project) for project in wanted.access]
                 if all(len(projects) == 1 for projects in found):

@@ -174,7 +174,9 @@ def _differences(flavor: WantedFlavor, current: PresentFlavor) -> list[str]:
 def _access_in_doubt(flavor: WantedFlavor, current: PresentFlavor, choices: FlavorChoices) -> bool:
     if flavor.access is None:
         return False
-    return choices.check_access or current.extra_specs.get(ACCESS) != access_mark(flavor.access)
+    # A flavor that is adopted may have the mark of an earlier time.
+    known = current.ours and not choices.check_access
+    return not known or current.extra_specs.get(ACCESS) != access_mark(flavor.access)
 
 
 def _create(flavor: WantedFlavor, answers: Answers, *, why: str) -> CreateFlavor:

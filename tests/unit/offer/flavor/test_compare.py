@@ -255,6 +255,7 @@ READ = Questions(access=frozenset("1"), projects=frozenset(PROJECTS))
         ([{}], {}, READ),
         ([FOREIGN], {}, Questions()),
         ([FOREIGN], {"adopt": True}, READ),
+        ([{**FOREIGN, "extra_specs": {ACCESS: CURRENT}}], {"adopt": True}, READ),
         ([OLD_SIZES], {}, Questions()),
         ([OLD_SIZES], {"replace": frozenset({"g1"})}, Questions(users=frozenset("1"), projects=frozenset(PROJECTS))),
         ([{**OLD_SIZES, **FOREIGN}], {"replace": frozenset({"g1"})}, Questions()),
