@@ -1,20 +1,16 @@
 """``gpustack cleanup explain``: all records of one GPU or one instance, on one screen."""
 
 import argparse
-import re
 from dataclasses import asdict
 
-from gpustack.base.errors import UsageError
 from gpustack.base.text import printable
 from gpustack.cli import cleanup_options
 from gpustack.cli.cleanup_hosts import add_hypervisors
 from gpustack.cli.cleanup_options import add_cloud, add_databases, add_judgement, cloud_of, selection_of, sources_of
 from gpustack.cli.common import Command, add_format, ssh_options
-from gpustack.cli.options import option
+from gpustack.cli.options import option, pci_address
 from gpustack.repair.explain import Subject, explain
 from gpustack.repair.hypervisor import Hypervisors
-
-_ADDRESS = re.compile(r"([0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\Z")
 
 
 def subject_of(subject: str, address: str | None) -> Subject:
@@ -25,10 +21,7 @@ def subject_of(subject: str, address: str | None) -> Subject:
     if address is None:
         remedy = "gpustack cleanup explain HOST ADDRESS, or gpustack cleanup explain INSTANCE"
         return Subject(instances={cleanup_options.instance_uuid(subject, remedy)})
-    if not _ADDRESS.match(address.lower()):
-        raise UsageError(f"{address} is no PCI address", remedy="expected DOMAIN:BUS:SLOT.FUNCTION, as 0000:81:00.0")
-    full = address.lower() if address.count(":") == 2 else f"0000:{address.lower()}"
-    return Subject(host=subject, address=full)
+    return Subject(host=subject, address=address)
 
 
 class CleanupExplainCommand(Command):
@@ -43,7 +36,8 @@ gpustack cleanup explain 5f0c1b8e-6f5e-4b5f-9a55-1e1d6a1c2b3d --sudo"""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("subject", metavar="HOST|INSTANCE", help="host of the GPU, or uuid of the instance")
-        parser.add_argument("address", nargs="?", metavar="ADDRESS", help="address of the GPU, such as 0000:81:00.0")
+        about = "address of the GPU, such as 0000:81:00.0"
+        parser.add_argument("address", nargs="?", type=pci_address, metavar="ADDRESS", help=about)
         add_databases(parser)
         add_judgement(parser)
         add_cloud(parser)

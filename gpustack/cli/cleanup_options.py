@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from gpustack.base.errors import DatabaseError, GpustackError, UsageError
 from gpustack.base.text import quoted
 from gpustack.cli.common import Command, Lister
-from gpustack.cli.options import add_snapshot, option, snapshot_hosts
+from gpustack.cli.options import add_snapshot, option, pci_address, snapshot_hosts
 from gpustack.cloud import Connection
 
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ def seconds(text: str) -> float:
 def device(text: str) -> tuple[str, str]:
     """Parse a device as HOST/ADDRESS."""
     host, slash, address = text.rpartition("/")
-    if not slash or not host or not re.fullmatch(r"[0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]", address):
+    if not slash or not host:
         raise ValueError(text)
-    return host, address.lower()
+    return host, pci_address(address)
 
 
 def class_letter(text: str) -> str:

@@ -13,7 +13,7 @@ from gpustack.base.errors import CloudError, PartialError
 from gpustack.base.text import printable
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Command, Lister, ShowOne, add_exit_code, is_for_machines
-from gpustack.cli.options import add_fleet_files, add_snapshot, option, snapshot_hosts
+from gpustack.cli.options import add_fleet_files, add_snapshot, option, pci_address, snapshot_hosts
 from gpustack.cli.output import table
 from gpustack.cli.progress import counting
 from gpustack.cloud import Connection
@@ -194,11 +194,11 @@ class GpuShowCommand(FleetCommand, ShowOne):
         super().add_arguments(parser)
         add_exit_code(parser)
         parser.add_argument("host", metavar="HOST", help="the host, as Nova names it")
-        parser.add_argument("address", metavar="ADDRESS", help="the PCI address: 0000:65:00.0")
+        parser.add_argument("address", type=pci_address, metavar="ADDRESS", help="the PCI address: 0000:65:00.0")
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:
         self._fleet = self.read(parsed_args, Detail.HOLDERS, frozenset({parsed_args.host}))
-        gpu = chosen(self._fleet, parsed_args.host, parsed_args.address)
+        gpu = self._gpu = chosen(self._fleet, parsed_args.host, parsed_args.address)
         events: list[Event] = []
         for server in dict.fromkeys(holder.server.id for holder in gpu.holders if holder.server):
             try:
@@ -216,7 +216,8 @@ class GpuShowCommand(FleetCommand, ShowOne):
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report what is missing; the findings are fields."""
-        place = f"{parsed_args.host} {parsed_args.address.lower()}"
-        findings = [finding for finding in self._fleet.findings if finding.place in (place, parsed_args.host)]
+        names = {self._gpu.host, self._gpu.node}
+        places = names | {f"{name} {self._gpu.address}" for name in names}
+        findings = (finding for finding in self._fleet.findings if finding.place in places)
         self._fleet = replace(self._fleet, findings=tuple(findings), notes=())
         return super().after(parsed_args)

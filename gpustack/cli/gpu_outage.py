@@ -10,14 +10,13 @@ from gpustack.changes.closed import ReasonChange
 from gpustack.cli.change import ChangeCommand, refuse_errors, show_operations
 from gpustack.cli.common import add_exit_code
 from gpustack.cli.gpu import FleetCommand
-from gpustack.cli.options import option
+from gpustack.cli.options import option, pci_address
 from gpustack.cloud.closed import may_switch
 from gpustack.cloud.placement import may_reserve
 from gpustack.fleet.join import unenforced
 from gpustack.fleet.read import Detail
 from gpustack.operate.gpu_service.look import look
 from gpustack.operate.gpu_service.plan import OutagePlan, Seen, disable, enable
-from gpustack.pci.address import Address
 
 _REASON = re.compile(r"[^\x00-\x1f\x7f]{1,200}\Z")
 
@@ -31,9 +30,8 @@ class _OutageCommand(FleetCommand, ChangeCommand):
         """Add the GPU."""
         super().add_arguments(parser)
         parser.add_argument("host", metavar="HOST", help="the host, as Nova names it")
-        parser.add_argument(
-            "address", metavar="ADDRESS", help="the PCI address of the card or virtual function: 0000:65:00.0"
-        )
+        about = "the PCI address of the card or virtual function: 0000:65:00.0"
+        parser.add_argument("address", type=pci_address, metavar="ADDRESS", help=about)
         option(parser, "--force", "accept a GPU that only you know, and no source has")
         self.add_change_options(parser, "--dry-run")
 
@@ -63,13 +61,9 @@ class _OutageCommand(FleetCommand, ChangeCommand):
         return super().after(parsed_args)
 
     def _look(self, parsed_args: argparse.Namespace) -> Seen:
-        try:
-            address = str(Address.parse(parsed_args.address))
-        except ValueError as error:
-            raise UsageError(f"{parsed_args.address!r} is no PCI address: {error}") from error
         fleet = self.read(parsed_args, Detail.HOLDERS, frozenset({parsed_args.host}))
         cloud = self.connection(parsed_args)
-        seen = look(cloud, fleet, parsed_args.host, address, self._given, force=parsed_args.force)
+        seen = look(cloud, fleet, parsed_args.host, parsed_args.address, self._given, force=parsed_args.force)
         places, changes = (seen.place, seen.host), unenforced(fleet)  # what this command is about to change
         findings = (entry for entry in fleet.findings if entry.place in places and entry not in changes)
         self._fleet = replace(fleet, findings=tuple(findings))

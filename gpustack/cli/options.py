@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpustack.base.errors import HostError
 from gpustack.base.files import read_end
+from gpustack.pci.address import Address
 
 if TYPE_CHECKING:
     from gpustack.hosts.facts.model import Host
@@ -83,6 +84,14 @@ def read_log(name: str, keep: Callable[[bytes], bool] | None = None) -> bytes:
         return read_end(None if name == "-" else Path(name), _LOG, keep)
     except OSError as error:
         raise HostError(f"can't be read: {error.strerror or error}", where=name, remedy="name a log") from error
+
+
+def pci_address(text: str) -> str:
+    """A PCI address with its domain: ``0000:65:00.0`` for ``65:00.0``."""
+    try:
+        return str(Address.parse(text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def positive(text: str) -> int:

@@ -37,7 +37,7 @@ def chosen(fleet: Fleet, host: str, address: str) -> Gpu:
     :raises UsageError: if the sources do not have it.
     """
     here = fleet.at(host)
-    match = next((gpu for gpu in here if gpu.address == address.lower()), None)
+    match = next((gpu for gpu in here if gpu.address == address), None)
     if match is not None:
         return match
     if here and not any(gpu.address for gpu in here):

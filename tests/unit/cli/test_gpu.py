@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from gpustack.base.findings import Code
 from gpustack.cli.cloud import OpenStackCommand
 from support.fleet_answers import device
 from support.fleet_cloud import StandIn, instance, servers, with_devices
 
 LISTING = "compute /servers/detail?all_tenants=1"
+NAMES = (("gpu1", "0000:81:00.0"), ("gpu1", "81:00.0"), ("GPU1", "81:00.0"))
 HOSTILE = "\x1b[2Jgone\n\u202e"
 
 
@@ -33,6 +35,16 @@ def test_table_and_csv_have_no_escape_sequences(cloud: StandIn, gpustack: Any) -
     assert len(gpustack("gpu", "list", "-f", "csv").out.splitlines()) == 3
     ran = gpustack("gpu", "show", "gpu1", "0000:81:00.0")
     assert (ran.code, "\x1b" in ran.out) == (0, False)
+
+
+def test_a_gpu_is_shown_by_each_name_of_it(cloud: StandIn, gpustack: Any) -> None:
+    """By an address as lspci prints it, too, which is also how `gpu disable` takes it; with its findings."""
+    cloud.answers |= {"identity /projects": (200, {"projects": []}), "identity /projects/p1": (404, {})}
+    shown = [json.loads(gpustack("gpu", "show", *name, "-f", "json").out) for name in NAMES]
+    assert [(gpu["address"], bool(gpu["findings"])) for gpu in shown] == [("0000:81:00.0", True)] * len(NAMES)
+    assert all(Code.PROJECT_DELETED in gpustack("gpu", "show", *name).err for name in NAMES)
+    refused = gpustack("gpu", "show", "gpu1", "81:0")
+    assert (refused.code, "'81:0' is not a PCI address" in refused.err) == (2, True)
 
 
 def test_json_has_the_name_unchanged(cloud: StandIn, gpustack: Any) -> None:
