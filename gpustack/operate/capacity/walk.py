@@ -171,9 +171,8 @@ class _Walker:
             if not lacks:
                 yield self._refused()
         for name, amount in self.request.amounts.items():
-            place, free = f"{PLACEMENT}{name}", room.amounts.get(name, 0)
-            reason = BY_CLASS.get(name, Reason.RESOURCE)
-            few = name in lacks
+            place, few = f"{PLACEMENT}{name}", name in lacks
+            reason, free = BY_CLASS.get(name, Reason.RESOURCE), room.amounts.get(name, 0 if few else None)
             yield _failed(place, reason, amount, free) if few else Step(name=place, wanted=amount, available=free)
         if self.request is not demand and self.scheduler.fallback is not True:
             yield Step(name=f"{PLACEMENT}second request", outcome=Outcome.UNKNOWN, doubt=FALLBACK)

@@ -98,6 +98,14 @@ def test_a_failed_step_has_the_amounts_and_the_reason(demand: dict[str, Any], am
     assert (step.wanted, step.available, step.reason) == amounts
 
 
+def test_an_amount_that_is_not_known_is_not_none_free() -> None:
+    """Placement lists the resources of hosts with free memory only, and not those of a shared disk."""
+    steps = {step.name: step for step in walk(Room(replace(HOST, amounts={})), DEMAND, KNOWN, every=True).steps}
+    of_placement = {name: steps[f"Placement: {name}"] for name in ("VCPU", "MEMORY_MB")}
+    free = {name: (step.outcome, step.available) for name, step in of_placement.items()}
+    assert free == {"VCPU": (Outcome.PASSED, None), "MEMORY_MB": (Outcome.FAILED, 0)}
+
+
 @pytest.mark.parametrize(("shared", "disk", "doubts"), [(True, 10, [SHARED_DISK]), (True, 0, []), (False, 10, [])])
 def test_a_shared_disk_is_a_doubt_for_flavors_with_a_disk(shared: bool, disk: int, doubts: list[str]) -> None:
     host = replace(HOST, shares_disk=shared, amounts={**HOST.amounts, "DISK_GB": 100})
