@@ -345,6 +345,8 @@ def _notes(index: Index, listed: list[Gpu], unlisted: list[str]) -> Iterator[str
             f"only GPUs in use are listed, without addresses, of hosts that report no devices to Placement:"
             f" {names(shared, 8)}; --config-file reads each GPU from Nova's databases"
         )
+        if any(server.moving and server.devices for server in index.answers.servers or ()):
+            yield "instances that move may have GPUs on two hosts, of which those on one are listed"
     elif index.answers.devices is None and index.answers.rows is None and not index.answers.gaps:
         yield "Placement has no devices; --config-file reads each GPU from Nova's databases"
     if unlisted:

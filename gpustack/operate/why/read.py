@@ -28,6 +28,7 @@ from gpustack.operate.capacity.model import Capacity, Demand, Step
 from gpustack.operate.capacity.room import Room
 from gpustack.operate.capacity.walk import walk
 from gpustack.operate.why.flavor import Cause, causes
+from gpustack.spec.extra_specs import ALIAS
 from gpustack.spec.load import load_spec
 from gpustack.spec.model import Spec
 from gpustack.spec.requests import SLOW, candidates
@@ -124,7 +125,9 @@ def answer(cloud: Connection, question: FlavorQuestion, sources: WhySources) -> 
     properties = _image(cloud, question.image) if question.image else None
     demand = demand_of_present(spec, flavor, sources.scheduler, properties)
     if not demand.gpus:
-        raise UsageError(f"the flavor {flavor.name} requests no GPU", remedy="name a flavor with pci_passthrough:alias")
+        alias = flavor.extra_specs.get(ALIAS)
+        remedy = f"Nova reads NAME:COUNT, not {alias!r}" if alias else "name a flavor with it"
+        raise UsageError(f"the flavor {flavor.name} requests no GPU", remedy=f"{ALIAS}: {remedy}")
     gaps = [*known.gaps]
     demand, allowed = _of_project(cloud, flavor, demand, question.project, known.scheduler, gaps)
     found = judged(cloud, known, demand, question.host, sources.progress)

@@ -326,6 +326,15 @@ def test_aliases_beyond_the_spec_are_listed_and_noted() -> None:
     assert "listed as GPUs, though the spec does not have their aliases: old" in fleet.notes
 
 
+@pytest.mark.parametrize("moving", [False, True])
+def test_gpus_on_the_other_host_of_a_move_are_noted(moving: bool) -> None:
+    """Nova shows one host of an instance; capacity has the same doubt."""
+    fleet = join(Answers(servers=(server("vm1", "gpu1", moving=moving),)))
+    assert [note.startswith("instances that move may have GPUs on two hosts") for note in fleet.notes[1:]] == [
+        True
+    ] * moving
+
+
 def test_facts_of_another_domain_are_not_those_of_the_host() -> None:
     fleet = join(answers([device("gpu1.az1", 0x81)], hosts=(facts("gpu1.az2", 0x99),)))
     assert (states(fleet), codes(fleet)) == ({"gpu1.az1 0000:81:00.0": "free"}, [])

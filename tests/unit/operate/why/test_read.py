@@ -35,6 +35,7 @@ KNOWN = State(
         "g1": FLAVOR,
         "private": replace(FLAVOR, id="id-2", name="private", public=False),
         "cpu": replace(FLAVOR, id="id-3", name="cpu", extra_specs={}),
+        "bare": replace(FLAVOR, id="id-4", name="bare", extra_specs={"pci_passthrough:alias": "k4200"}),
     },
 )
 
@@ -154,7 +155,8 @@ def test_an_unknown_name_leads_to_the_nearest(name: str, names: list[str], remed
 def test_flavors_and_images_that_can_not_be_used(monkeypatch: pytest.MonkeyPatch, spec: Path) -> None:
     for question, text in (
         (FlavorQuestion(name="g3"), "there is no flavor 'g3'"),
-        (FlavorQuestion(name="cpu"), "the flavor cpu requests no GPU"),
+        (FlavorQuestion(name="cpu"), "the flavor cpu requests no GPU\n.*name a flavor with it"),
+        (FlavorQuestion(name="bare"), "the flavor bare requests no GPU\n.*Nova reads NAME:COUNT, not 'k4200'"),
     ):
         with pytest.raises(UsageError, match=text):
             asked(monkeypatch, spec, question)
