@@ -13,6 +13,7 @@ from gpustack.changes.journal import refuse_alike, refuse_shared
 from gpustack.changes.journal_lines import Cloud, JournalLine, PlannedChange, Text
 from gpustack.changes.undo import Kinds, change_of
 
+AGAIN = "make the plan again: gpustack cloud plan SPEC --out FILE"
 _MOST = 64 << 20
 _KEY = '{"gpustack_plan":'
 
@@ -56,6 +57,5 @@ def load(path: Path, kinds: Kinds) -> tuple[SavedPlan, Sequence[CloudChange]]:
         plan = SavedPlan.model_validate_json(read_text(path, _MOST))
         refuse_alike(plan.changes)
     except ValueError as error:  # pydantic's errors too
-        remedy = "make the plan again: gpustack cloud plan SPEC --out FILE"
-        raise JournalError(f"not a plan of this version: {error}", where=str(path), remedy=remedy) from error
+        raise JournalError(f"not a plan of this version: {error}", where=str(path), remedy=AGAIN) from error
     return plan, [change_of(line, kinds, str(path)) for line in plan.changes]

@@ -72,11 +72,13 @@ class ChangeCommand(OpenStackCommand):
     :cvar jobs: how many changes run at the same time.
     :cvar confirm_within: seconds after which a run is undone unless somebody confirms it; 0 for no such limit.
     :cvar incomplete: the error if a change failed or was skipped.
+    :cvar rest: what leads to the changes that are missing then.
     """
 
     jobs = 1
     confirm_within = 0
     incomplete: type[GpustackError] = ApplyError
+    rest = "run the command again: it plans the rest"
 
     _settled = False
     _sources: Sources | None = None
@@ -254,7 +256,7 @@ class ChangeCommand(OpenStackCommand):
             were = "was" if missing == 1 else "were"
             raise self.incomplete(
                 f"{missing} of {counted(len(outcomes), 'operation')} failed or {were} skipped",
-                remedy="see the reasons above; run the command again: it plans the rest",
+                remedy=f"see the reasons above; {self.rest}",
             )
 
     def _warn(self, text: str) -> None:

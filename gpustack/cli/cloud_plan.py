@@ -6,7 +6,7 @@ import re
 from gpustack.base.errors import JournalError, PlanError
 from gpustack.base.files import digest
 from gpustack.changes.journal_lines import Cloud, PlannedChange
-from gpustack.changes.saved import SavedPlan, is_saved_plan, load, save
+from gpustack.changes.saved import AGAIN, SavedPlan, is_saved_plan, load, save
 from gpustack.cli.change import kinds, refuse_errors, show_operations
 from gpustack.cli.options import add_snapshot, option
 from gpustack.cli.sync import ApplyCommand, PlanCommand
@@ -123,8 +123,8 @@ gpustack cloud apply change.plan --yes"""
             what = f"the plan is for another cloud: {plan.cloud.auth_url} {plan.cloud.region}"
             raise JournalError(what, where=str(path), remedy="name that cloud with --os-cloud")
         if parsed_args.only or parsed_args.prune or parsed_args.adopt:
-            remedy = "make another plan: gpustack cloud plan SPEC --out FILE"
-            raise PlanError("a saved plan is carried out as it is", where=str(path), remedy=remedy)
+            raise PlanError("a saved plan is carried out as it is", where=str(path), remedy=AGAIN)
+        self.rest = AGAIN
         show_operations(self, changes, parsed_args.format)
         if changes and not parsed_args.check:
             self.carry_out(changes, parsed_args, spec=path)

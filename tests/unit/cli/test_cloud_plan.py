@@ -11,6 +11,7 @@ from unittest import mock
 import pytest
 
 from gpustack.base.findings import Code, Finding, finding
+from gpustack.changes.change import ChangeOutcome, ChangeResult, CloudChange
 from gpustack.changes.journal_lines import Cloud
 from gpustack.cli.app import main
 from gpustack.nova_options import releases
@@ -42,8 +43,10 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         findings: Sequence[Finding] = seen["findings"]
         return CloudPlan(operations=(CHANGE,), findings=tuple(findings), release=releases.releases()[-1])
 
-    def carry_out(_command: object, changes: Sequence[object], *_arguments: object, **_options: object) -> None:
+    def carry_out(command: Any, changes: Sequence[CloudChange], *_arguments: object, **_options: object) -> None:
         seen["changes"] = list(changes)
+        result = seen.get("result", ChangeResult.DONE)
+        command.refuse_incomplete([ChangeOutcome(change=change, result=result) for change in changes])
 
     monkeypatch.setattr("gpustack.cli.sync.plan", plan)
     monkeypatch.setattr("gpustack.cli.change.ChangeCommand.carry_out", carry_out)
@@ -57,6 +60,18 @@ def test_a_saved_plan_is_carried_out_as_it_is(made: dict[str, Any], capsys: pyte
     assert [change.to_record() for change in made["changes"]] == [CHANGE.to_record()]
     assert main(["cloud", "apply", "change.plan", "--yes", "--prune"]) == 13
     assert "a saved plan is carried out as it is" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "rest"), [("change.plan", "make the plan again"), ("gpustack.yaml", "run the command")]
+)
+def test_what_is_skipped_needs_a_new_plan(
+    made: dict[str, Any], capsys: pytest.CaptureFixture[str], name: str, rest: str
+) -> None:
+    assert main(["cloud", "plan", "gpustack.yaml", "--out", "change.plan"]) == 0
+    made["result"] = ChangeResult.SKIPPED
+    assert main(["cloud", "apply", name, "--yes"]) == 14
+    assert f"see the reasons above; {rest}" in capsys.readouterr().err
 
 
 def test_a_plan_of_another_cloud_is_refused(made: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
