@@ -76,7 +76,8 @@ class _Order:
     def __init__(self, units: Sequence[_Unit], state: AccessState) -> None:
         end = state.after(change for unit in units for change in unit.changes)
         self._waiting, self._state, self.findings = list(units), state, list[Finding]()
-        self._projects = state.projects() | end.projects() | {p for unit in units for p in _named(unit)}
+        moved = [change.wanted for unit in units for change in unit.changes if isinstance(change, AccessChange)]
+        self._projects = state.projects().union(end.projects(), *moved)
         self._old, self._new = state.rights(self._projects), end.rights(self._projects)
         self._known = {key for unit in units for key in unit.keys}
         self._done: set[str] = set()
@@ -134,12 +135,6 @@ def _chained(unit: _Unit, barrier: Sequence[str]) -> Iterator[CloudChange]:
     for change in unit.changes:
         yield replace(change, needs=tuple(dict.fromkeys((*change.needs, *previous))))
         previous = (change.key,)
-
-
-def _named(unit: _Unit) -> Iterator[str]:
-    for change in unit.changes:
-        if isinstance(change, AccessChange):
-            yield from change.wanted
 
 
 def _units(changes: Sequence[CloudChange], state: AccessState) -> Iterator[_Unit]:

@@ -76,7 +76,8 @@ def questions(wanted: Sequence[WantedFlavor], present: Sequence[PresentFlavor], 
     access, users, projects = set(), set(), set()
     for flavor in wanted:
         current = by_name.get(flavor.name)
-        if current is None or _replaced(flavor, current, choices):
+        replaced = flavor.name in choices.replace
+        if current is None or (replaced and _may_change(current, choices) and _differences(flavor, current)):
             projects |= set(flavor.access or ())
             users |= {current.id} if current else set()
         elif (
@@ -150,10 +151,6 @@ def _of_one(
 
 def _may_change(current: PresentFlavor, choices: FlavorChoices) -> bool:
     return current.ours or choices.adopt
-
-
-def _replaced(flavor: WantedFlavor, current: PresentFlavor, choices: FlavorChoices) -> bool:
-    return flavor.name in choices.replace and _may_change(current, choices) and bool(_differences(flavor, current))
 
 
 def _differences(flavor: WantedFlavor, current: PresentFlavor) -> list[str]:

@@ -52,17 +52,11 @@ def _findings(pair: Pair, *, unique: bool) -> Iterator[Finding]:
     flavors = by_key(
         ((problem.code, problem.severity, tuple(problem.values.items())), needs.name)
         for needs in pair.flavors
-        for problem in _problems(image, needs)
+        for problem in (*hardware_problems(image, needs), *guest_problems(image, needs), *room_problems(image, needs))
     )
     for (code, severity, values), names in flavors.items():
         shown = listed(names, _SHOWN_FLAVORS)
         yield finding(code, place=place, severity=severity, **dict(values), flavors=shown, image=image.id)
-
-
-def _problems(image: Image, needs: FlavorNeeds) -> Iterator[Problem]:
-    yield from hardware_problems(image, needs)
-    yield from guest_problems(image, needs)
-    yield from room_problems(image, needs)
 
 
 COLUMNS: tuple[Column[Checked], ...] = (

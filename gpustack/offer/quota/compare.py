@@ -298,14 +298,9 @@ def checks() -> tuple[Check, ...]:
 
 def enforced(count: CountedBy, release: Release, placement: Placement) -> tuple[Check, ...]:
     """What Nova checks at boot, resize and unshelve."""
-    return tuple(_check(count, operation, release, placement) for operation in OPERATIONS)
-
-
-def _check(count: CountedBy, operation: str, release: Release, placement: Placement) -> Check:
-    for check in checks():
-        if (check.count, check.operation) == (count, operation) and check.applies(release, placement):
-            return check
-    return Check(count=count, operation=operation, effect="none", text=_NOT_THERE)
+    known = [check for check in checks() if check.count == count and check.applies(release, placement)]
+    known += [Check(count=count, operation=name, effect="none", text=_NOT_THERE) for name in OPERATIONS]
+    return tuple(next(check for check in known if check.operation == name) for name in OPERATIONS)
 
 
 def gaps(count: CountedBy, release: Release, placement: Placement) -> Iterator[Finding]:

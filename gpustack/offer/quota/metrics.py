@@ -19,7 +19,8 @@ def families(spec: Spec, known: Iterable[Share]) -> Iterator[Metric]:
     A card that several resource classes count has the sum of their limits, if all have one: one metric counts all its
     GPUs.
     """
-    labels = _labels(spec)
+    models = by_key((class_of(spec, name), name) for name in spec.models)
+    labels = {resource_class: cards_of(spec, names) for resource_class, names in models.items()}
     sums = by_key(((share.project.id, labels[share.resource_class]), share.limit) for share in known)
     yield gauge(
         "gpustack_tenant_gpu_limit",
@@ -36,9 +37,3 @@ def _certain(
         certain = [limit for limit in limits if limit is not None and limit >= 0]
         if len(certain) == classes[label]:
             yield (project, label), certain
-
-
-def _labels(spec: Spec) -> dict[str, str]:
-    """The names of cards by resource class."""
-    models = by_key((class_of(spec, name), name) for name in spec.models)
-    return {resource_class: cards_of(spec, names) for resource_class, names in models.items()}

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import quote
 
 from gpustack.base.columns import described
 from gpustack.base.errors import CloudError, DatabaseError, UsageError
@@ -391,11 +392,8 @@ def _allocated(cloud: Connection, server: Server) -> frozenset[str] | None:
     held = placement.allocations_of(cloud, server.id)["allocations"]
     if not held:
         return frozenset()
-    devices: list[placement.Provider] = []
-    others = set(held)
-    while others:  # an evacuated instance has two hosts, and shared storage is a tree of its own
-        first = min(others)
-        tree = placement.listed(cloud, f"in_tree={first}")
-        others -= {first, *(provider.uuid for provider in tree)}
-        devices += [provider for provider in tree if provider.address and server.place in ("", provider.node)]
+    # An evacuated instance holds devices of two hosts, and shared storage is a tree of its own.
+    roots = placement.listed(cloud, f"name={quote(server.place, safe='')}")
+    trees = [placement.listed(cloud, f"in_tree={root.uuid}") for root in roots]
+    devices = [provider for tree in trees for provider in tree if provider.address]
     return frozenset(provider.address for provider in devices if provider.uuid in held) if devices else None

@@ -414,9 +414,6 @@ SPEC = 'version: 1\nmodels: {k4200: {match: {vendor: "10de", product: "11b4"}}}\
 REFUSED = (403, {"forbidden": {"message": "not permitted"}})
 
 
-ELSEWHERE = f"gpu0_{ANOTHER}"
-
-
 @pytest.fixture
 def cell(tmp_path: Path) -> CellFile:
     """A cell in which the instance has a GPU of gpu1, and another GPU is free."""
@@ -440,6 +437,7 @@ def running(
     listed = [{"uuid": IDS[gpu], "name": f"gpu1_{gpu}", "root_provider_uuid": "p"} for gpu in IDS]
     listed.append({"uuid": "p", "name": "gpu1", "root_provider_uuid": "p"})
     cloud.answers["placement /resource_providers?in_tree=p"] = (200, {"resource_providers": listed})
+    cloud.answers["placement /resource_providers?name=gpu1"] = (200, {"resource_providers": listed[-1:]})
     allocated = {IDS[gpu]: {"resources": {"CUSTOM_GPU": 1}} for gpu in held}
     allocated |= {"p": {"resources": {"VCPU": 1}}}
     cloud.answers[f"placement /allocations/{VM}"] = (200, {"allocations": allocated})
@@ -503,8 +501,6 @@ def test_gpus_of_another_host_are_left_to_clean_up(cell: CellFile) -> None:
     cloud = running()
     allocations = cloud.answers[f"placement /allocations/{VM}"][1]["allocations"]
     allocations |= {"0": {"resources": {"VCPU": 1}}, "1": {"resources": {"CUSTOM_GPU": 1}}}
-    tree = [{"uuid": uuid, "name": name, "root_provider_uuid": "0"} for uuid, name in (("0", "gpu0"), ("1", ELSEWHERE))]
-    cloud.answers["placement /resource_providers?in_tree=0"] = (200, {"resource_providers": tree})
     found = followed(cloud, cell, using(GPU))
     assert records(found) == [("k4200", GPU, (True, True, True))]
     remedies = [entry.remedy for entry in found.findings if entry.code == Code.WHY_DISAGREEMENT]
