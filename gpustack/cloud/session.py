@@ -478,7 +478,7 @@ def _refusal(service: str, status: int, message: str, doing: str, where: str | N
 
 
 def _message(answer: Any) -> str:  # noqa: ANN401 - a response
-    """The API's reason for a refusal. Nova and Keystone wrap it in an object with one key, Placement in a list."""
+    """The API's reason for a refusal, in one line. Nova and Keystone wrap it in an object, Placement in a list."""
     try:
         content = answer.json()
     except (ValueError, RecursionError):
@@ -486,4 +486,4 @@ def _message(answer: Any) -> str:  # noqa: ANN401 - a response
     inner = next(iter(content.values()), None) if isinstance(content, dict) else None
     inner = inner[0] if isinstance(inner, list) and inner else inner
     message = (inner.get("message") or inner.get("detail")) if isinstance(inner, dict) else None
-    return str(message or answer.reason)
+    return " ".join(str(message or answer.reason).split())
