@@ -35,8 +35,9 @@ class ReservationChange(CloudChange):
         return []
 
     def read(self, api: Connection) -> Mapping[str, int] | None:
-        present = placement.inventory(api, self.id)
-        return None if present is None else present.reserved
+        if (present := placement.inventory(api, self.id)) is None:
+            return None if any(self.wanted.values()) else dict(self.wanted)  # nothing to release
+        return present.reserved
 
     def carry_out(self, api: Connection) -> str:
         present = placement.inventory(api, self.id)

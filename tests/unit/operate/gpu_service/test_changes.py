@@ -71,3 +71,11 @@ def test_only_the_amounts_of_the_plan_are_written(
 def test_a_provider_that_is_gone_is_an_error() -> None:
     with pytest.raises(ApplyError, match="the resource provider of the GPU is gone"):
         reservation(PLACE, inventory(A=0), {"A": 4}, why="fan").carry_out(StandIn().connection)
+
+
+def test_an_undo_releases_nothing_of_a_provider_that_is_gone() -> None:
+    """Of a GPU that was excluded from device_spec: the undo goes on with the host."""
+    change = reservation(PLACE, inventory(A=0), {"A": 4}, why="fan").reverse()
+    cloud = StandIn()
+    (outcome,) = run([change], {"reservation": cloud.connection}, NoJournal())
+    assert (outcome.result, cloud.written) == (ChangeResult.UNCHANGED, [])
