@@ -172,8 +172,7 @@ def _access_in_doubt(flavor: WantedFlavor, current: PresentFlavor, choices: Flav
     if flavor.access is None:
         return False
     # A flavor that is adopted may have the mark of an earlier time.
-    known = current.ours and not choices.check_access
-    return not known or current.extra_specs.get(ACCESS) != access_mark(flavor.access)
+    return choices.check_access or not current.ours or current.extra_specs.get(ACCESS) != access_mark(flavor.access)
 
 
 def _create(flavor: WantedFlavor, answers: Answers, *, why: str) -> CreateFlavor:
