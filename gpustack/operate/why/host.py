@@ -76,20 +76,20 @@ def answer(cloud: Connection, name: str, sources: WhySources) -> HostAnswer:
             reasons = "; ".join(gap.reason for gap in fleet.partial)
             raise CloudError(f"whether there is a host {name!r} is unknown: {reasons}", remedy=_NEEDS)
         raise unknown("host", name, sorted(known))
+    name = index.host_of(name)
     aggregates: list[str] = []
     try:
-        aggregates = [entry.name for entry in compute.aggregates(cloud) if entry.has(index.host_of(name))]
+        aggregates = [entry.name for entry in compute.aggregates(cloud) if entry.has(name)]
     except CloudError as error:
         gaps.append(error.what)
     gpus = tuple(_gpus(index, fleet, name, sources))
     places = {place for gpu in gpus for place in (f"{gpu.host} {gpu.address}", gpu.host)}
     of_fleet = [entry for entry in fleet.findings if entry.place in places and entry.code != Code.GPU_NOT_OFFERED]
-    found = [*(entry for gpu in gpus for entry in gpu.findings), *of_fleet]
     return HostAnswer(
         host=name,
         gpus=gpus,
         aggregates=aggregates,
-        findings=list(dict.fromkeys(found)),
+        findings=list(dict.fromkeys([*(entry for gpu in gpus for entry in gpu.findings), *of_fleet])),
         gaps=[*(f"{gap.source}: {gap.reason}" for gap in fleet.partial), *gaps],
     )
 

@@ -97,6 +97,12 @@ def test_the_first_broken_link_of_a_gpu_is_named(
     assert found.gaps == []
 
 
+def test_a_host_in_other_letters_has_the_same_answer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    usual, other = (asked(monkeypatch, tmp_path, spec=SPEC + OUT, name=name)[0] for name in ("gpu1", "GPU1"))
+    assert "GPU760" in {entry.code for entry in usual.findings}  # of the fleet
+    assert other == usual
+
+
 def link_of(found: HostAnswer, name: str, address: str = "0000:81:00.0") -> bool | None:
     (gpu,) = [gpu for gpu in found.gpus if gpu.address == address]
     return gpu.records[name]
