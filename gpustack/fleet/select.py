@@ -26,8 +26,8 @@ class Criteria:
 
     @property
     def about_holders(self) -> bool:
-        """Whether the holders of GPUs must be known."""
-        return bool(self.projects or self.users or self.servers)
+        """Whether the holders of GPUs must be known, also to compare them with the instances."""
+        return bool(self.projects or self.users or self.servers or State.INCONSISTENT in self.states)
 
 
 def selected(fleet: Fleet, criteria: Criteria) -> Fleet:

@@ -110,7 +110,7 @@ def _cell(cell: Cell, subject: Subject) -> Iterator[str]:
                 yield ", ".join([f"nova-compute on {service['host']}", *marks, report])
         yield from map(_row, rows)
         if not rows:
-            yield "no row of pci_devices"
+            yield "no row of pci_devices" + ("" if subject.nodes or not own else f", no compute node of {subject.host}")
         for instance in instances:
             location = f"{instance['host'] or 'no host'} ({instance['node'] or 'no node'})"
             state = f"{instance['vm_state']}, task {instance['task_state'] or 'none'}, on {location}"

@@ -66,6 +66,11 @@ def test_sums(cloud: StandIn, gpustack: Any) -> None:
     (group,) = json.loads(ran.out)
     assert (ran.code, group["Host"], group["GPUs"], group["Free"], group["Allocated"]) == (0, "gpu1", 2, 1, 1)
     assert len(cloud.requests) == 4
+    cloud.answers[LISTING] = servers(instance("vm1", "gpu2"))
+    cloud.answers["compute /servers/vm1"] = (200, {"server": instance("vm1", "gpu2")})  # read again to compare
+    ran = gpustack("gpu", "list", "--group-by", "host", "--state", "inconsistent", "-f", "json")
+    assert [(group["GPUs"], group["Inconsistent"]) for group in json.loads(ran.out)] == [(1, 1)]
+    cloud.answers[LISTING] = servers(instance("vm1", name=HOSTILE))
     ran = gpustack("gpu", "list", "--group-by", "project", "-f", "json")
     (group,) = json.loads(ran.out)
     assert (ran.code, group["Project"], group["GPUs"], group["Instances"]) == (0, "research", 1, 1)

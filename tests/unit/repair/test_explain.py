@@ -62,6 +62,7 @@ def test_everything_about_a_gpu_or_an_instance(
 def test_nothing_is_known(arguments: tuple[str, ...], conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = explanation(capsys, conf, *arguments)
     assert "no row of pci_devices" in out
+    assert ("no compute node of gpu9" in out) == (arguments[0] == "gpu9")
     assert "verdicts\n  none" in out
 
 
