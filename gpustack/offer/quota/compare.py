@@ -78,7 +78,7 @@ def compare(
     """
     known = {ref: found[0] for ref, found in projects.items() if len(found) == 1}
     entries = list(_entries(wanted, present, known))
-    names = {project.id: project for found in projects.values() for project in found}
+    names = {entry.project.id: entry.project for entry in entries if entry.project}
     kept = {entry.before.id for entry in entries if entry.before}
     surplus = [  # of the spec's resource classes, and of others that gpustack limited before
         limit
@@ -130,7 +130,7 @@ def _entries(wanted: WantedLimits, present: Present, known: Mapping[str, Project
     for ref, of_project in wanted.projects.items():
         if ref not in known:
             continue
-        project = known[ref]
+        project = known[ref] if ref == known[ref].name else replace(known[ref], name=f"{known[ref].name} ({ref})")
         for name, value in of_project.items():
             yield _Entry(resource_class=name, limit=value, project=project, before=limits.get((project.id, name)))
 

@@ -104,7 +104,7 @@ SYNCED = Present(defaults=(default(A, 0), default(B, 1)), limits=(of("p1", A, 4)
             [
                 "2 unchanged",
                 "GPU741 research: 2 projects have this name: p1 (domain default), p2 (domain lab)",
-                "GPU749 research: has the limit 4 of a100, which the spec lacks",
+                "GPU749 p1: has the limit 4 of a100, which the spec lacks",
             ],
             id="two of this name",
         ),
@@ -179,6 +179,17 @@ def test_plans(present: Present, projects: list[Project], options: dict[str, Any
     lines += [f"{found.code} {found.place}: {found.message}" for found in plan.findings]
     assert len(lines) == len(expected), lines
     assert [line for line, start in zip(lines, expected, strict=True) if not line.startswith(start)] == []
+
+
+def test_projects_of_one_name_are_told_apart_by_the_id_in_the_spec() -> None:
+    twins = replace(WANTED, projects={"p1": {A: 4}, "p2": {A: 2}})
+    present = Present(defaults=(default(A, 1),), limits=(of("p1", A, 3),))
+    plan = compare(twins, present, {"p1": [RESEARCH], "p2": [TWIN]})
+    assert [change.describe() for change in plan.operations if not change.of_default] == [
+        "delete the limit of research (p1) for a100 (was 3)",
+        "create the limit of research (p1) for a100: 4",
+        "create the limit of research (p2) for a100: 2",
+    ]
 
 
 def test_a_limit_of_zero_is_not_below_a_use_of_none() -> None:
