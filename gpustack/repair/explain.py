@@ -9,6 +9,7 @@ from typing import Any
 
 from gpustack.base.errors import CloudError, DatabaseError
 from gpustack.base.hostnames import same
+from gpustack.base.operations import counted
 from gpustack.base.text import quoted
 from gpustack.cloud import Connection, placement
 from gpustack.novadb import tables
@@ -121,6 +122,8 @@ def _cell(cell: Cell, subject: Subject) -> Iterator[str]:
             ends = f"{move['source_compute']} to {move['dest_compute']}"
             text = f"migration {move['id']} of {move['instance_uuid']} ({move.get('migration_type')}, {ends})"
             yield f"{text}: {move['status']}, written {move['updated_at'] or move['created_at']}{_gone(move)}"
+        if len(moves) > _MOVES:
+            yield f"and {counted(len(moves) - _MOVES, 'older migration')}"
         yield f"the database's time: {now(stored.connection):%F %T}"
 
 

@@ -58,6 +58,19 @@ def test_everything_about_a_gpu_or_an_instance(
     assert len(out.splitlines()) < 40
 
 
+def test_older_migrations_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cell = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
+    for host in ("gpu1", "gpu2"):
+        cell.host(host)
+    cell.instance(VM, "gpu2")
+    cell.move(VM, "gpu1", "gpu2", "done")
+    for _number in range(10):
+        cell.move(VM, "gpu2", "gpu1", "error")
+    out = explanation(capsys, nova_conf(tmp_path, {"cell1": cell.url}), VM)
+    assert (out.count("gpu2 to gpu1): error"), "gpu1 to gpu2): done" in out) == (10, False)
+    assert "and 1 older migration\n" in out
+
+
 @pytest.mark.parametrize("arguments", [("gpu1", "0000:99:00.0"), ("gpu9", GPU), (VM.replace("1", "9"),)])
 def test_nothing_is_known(arguments: tuple[str, ...], conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = explanation(capsys, conf, *arguments)
