@@ -22,19 +22,23 @@ _WRONG_TIME = (
 )
 
 
-class Place(TypedDict):
-    """The cell, host, node and host state of a verdict."""
+class About(TypedDict):
+    """The class of a verdict, and its cell, host, node and host state."""
 
+    klass: str
+    title: str
     cell: str
     host: str
     node: str
     host_state: HostState
 
 
-def place(view: NodeView, clock: Clock) -> Place:
-    """Return the location of a verdict on a compute node, or on its rows."""
+def about(klass: str, title: str, view: NodeView, clock: Clock) -> About:
+    """Return the class and the location of a verdict on a compute node, or on its rows."""
     node = view.node
-    return Place(
+    return About(
+        klass=klass,
+        title=title,
         cell=view.cell,
         host=node.host or "",
         node=node.hypervisor_hostname or "",
@@ -96,10 +100,8 @@ class Case:
         """Return a verdict of this class with all evidence of the rows."""
         evidence = [line for row in self.rows for line in evidence_lines(self.view, row, self.clock)]
         return Verdict(
-            klass=self.klass,
-            title=self.title,
+            **about(self.klass, self.title, self.view, self.clock),
             status=status,
-            **place(self.view, self.clock),
             rows=self.rows,
             owner=self.rows[0].instance_uuid,
             evidence=tuple(dict.fromkeys(evidence)),

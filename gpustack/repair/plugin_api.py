@@ -19,7 +19,7 @@ from gpustack.novadb.sources import Sources
 from gpustack.novadb.view import NodeView
 from gpustack.repair import permission, questions
 from gpustack.repair.hypervisor import Usage, usage
-from gpustack.repair.judgement import place
+from gpustack.repair.judgement import about
 from gpustack.repair.plan import Selection
 from gpustack.repair.verdict import Repair, Status, Verdict
 
@@ -129,10 +129,8 @@ def judged(view: NodeView, clock: Clock, answered: Usage) -> Verdict:
 
 def _wanted(view: NodeView, clock: Clock) -> Verdict:
     return Verdict(
-        klass="",
-        title="a restart of nova-compute",
+        **about("", "a restart of nova-compute", view, clock),
         status=Status.STALE,
-        **place(view, clock),
         evidence=(),
         because="",
         repair=Repair.RESTART,

@@ -13,7 +13,7 @@ from typing import Any
 from gpustack.novadb.clock import Clock
 from gpustack.novadb.values import DAMAGE
 from gpustack.novadb.view import NodeView
-from gpustack.repair.judgement import place
+from gpustack.repair.judgement import about
 from gpustack.repair.questions import prepared
 from gpustack.repair.rules import (
     a_left_behind,
@@ -81,10 +81,8 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
 def undecided(view: NodeView, clock: Clock, reason: str) -> Verdict:
     """Return the *undecided* verdict on a compute node with an unreadable value."""
     return Verdict(
-        klass=u_unknown_value.CLASS,
-        title="not judged at all",
+        **about(u_unknown_value.CLASS, "not judged at all", view, clock),
         status=Status.UNDECIDED,
-        **place(view, clock),
         evidence=(f"compute node {view.node.name} (id {view.node.id})",),
         because=reason,
         advice="look at the rows of this host in pci_devices, instances, instance_extra and migrations for values that "

@@ -17,7 +17,7 @@ from gpustack.novadb.clock import Clock, HostState
 from gpustack.novadb.model import PciRow
 from gpustack.novadb.view import NodeView, Owner
 from gpustack.repair.evidence import node_words, overdue, owner_words, protection, stale_since, young
-from gpustack.repair.judgement import place
+from gpustack.repair.judgement import about
 from gpustack.repair.verdict import Status, Verdict, words
 
 TITLE = "taken, and not allocated in Placement"
@@ -59,10 +59,8 @@ def judge(
             continue  # allocated meanwhile
         status, because, advice = _word(view, clock, owner, rows, provider.root, frozenset(held))
         yield Verdict(
-            klass="Q",
-            title=TITLE,
+            **about("Q", TITLE, view, clock),
             status=status,
-            **place(view, clock),
             rows=tuple(rows),
             owner=uuid,
             evidence=(

@@ -10,7 +10,7 @@ from gpustack.novadb.clock import Clock
 from gpustack.novadb.model import PciRow
 from gpustack.novadb.view import NodeView, Owner
 from gpustack.repair.evidence import belongings, in_flight, lacking, node_words, owner_words
-from gpustack.repair.judgement import place
+from gpustack.repair.judgement import about
 from gpustack.repair.verdict import Status, Verdict, words
 
 CLASS = "L"
@@ -26,10 +26,8 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
         if recent:
             moving.append("the instance was written within the grace time")
         yield Verdict(
-            klass=CLASS,
-            title=TITLE,
+            **about(CLASS, TITLE, view, clock),
             status=Status.PROTECTED if moving else Status.UNDECIDED if owner.requests is None else Status.REPORT,
-            **place(view, clock),
             owner=uuid,
             evidence=(owner_words(owner), node_words(view, clock), *(words(row) for row in held)),
             because="; ".join(moving) or _because(owner, held),

@@ -15,7 +15,7 @@ from gpustack.novadb.hardware import Hardware, Present
 from gpustack.novadb.model import PciRow
 from gpustack.novadb.view import NodeView
 from gpustack.repair.evidence import node_words
-from gpustack.repair.judgement import Case, place
+from gpustack.repair.judgement import Case, about
 from gpustack.repair.verdict import Status, Verdict
 
 CLASS = "O"
@@ -49,10 +49,8 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
     missing = sorted((hardware.offered or frozenset()) - {address.lower() for address in view.by_address})
     if missing:
         yield Verdict(
-            klass=CLASS,
-            title=TITLE,
+            **about(CLASS, TITLE, view, clock),
             status=Status.REPORT,
-            **place(view, clock),
             evidence=(
                 *(f"{address} is {_words(hardware.present[address])}" for address in missing),
                 node_words(view, clock),
@@ -73,10 +71,8 @@ def _vgpus(view: NodeView, clock: Clock, hardware: Hardware) -> Iterator[Verdict
         found.append((None, devices, "no process and no domain of libvirt has them", _UNUSED))
     for owner, evidence, because, advice in found:
         yield Verdict(
-            klass=CLASS,
-            title=TITLE,
+            **about(CLASS, TITLE, view, clock),
             status=Status.REPORT,
-            **place(view, clock),
             owner=owner,
             evidence=(evidence, node_words(view, clock)),
             because=because,

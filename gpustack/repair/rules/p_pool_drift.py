@@ -12,7 +12,7 @@ from gpustack.novadb.values import DAMAGE, parsed
 from gpustack.novadb.values import count as amount
 from gpustack.novadb.view import NodeView
 from gpustack.repair.evidence import in_flight, node_words
-from gpustack.repair.judgement import place
+from gpustack.repair.judgement import about
 from gpustack.repair.verdict import Repair, Status, Verdict
 
 CLASS = "P"
@@ -43,10 +43,8 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
         moving.append("rows or pools were written within the grace time")
     reported = "not written at all" if offered is None else _words(offered)
     yield Verdict(
-        klass=CLASS,
-        title=TITLE,
+        **about(CLASS, TITLE, view, clock),
         status=Status.PROTECTED if moving else Status.STALE,
-        **place(view, clock),
         evidence=(f"the pools are {reported}", f"the free rows are {_words(free)}", node_words(view, clock)),
         because="; ".join(moving) or "nova-compute makes the pools from its rows when it starts",
         repair=None if moving else Repair.RESTART,
@@ -55,10 +53,8 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
 
 def _unread(view: NodeView, clock: Clock) -> Verdict:
     return Verdict(
-        klass=CLASS,
-        title=TITLE,
+        **about(CLASS, TITLE, view, clock),
         status=Status.UNDECIDED,
-        **place(view, clock),
         evidence=(f"pci_stats begins {(view.node.pci_stats or '')[:60]!r}", node_words(view, clock)),
         because="the pools of this compute node can't be read: Nova's scheduler and its nova-compute may fail",
         advice="while nova-compute is stopped, set pci_stats of this row of compute_nodes to NULL, and start it "

@@ -23,7 +23,7 @@ from gpustack.novadb.moves import by_uuid
 from gpustack.novadb.read import CellReader
 from gpustack.novadb.view import NodeView, Owner
 from gpustack.repair.evidence import doubts, in_flight, lacks, node_words, owner_words, pinning, renamed, young
-from gpustack.repair.judgement import place
+from gpustack.repair.judgement import about
 from gpustack.repair.questions import prepared
 from gpustack.repair.rules import _unallocated as unallocated
 from gpustack.repair.rules import s_phantom_allocation as phantom
@@ -99,10 +99,8 @@ def unasked(cell: str, reason: str, rule: Rule) -> Verdict:
 
 def _undecided(view: NodeView, clock: Clock, provider: Provider) -> Verdict:
     return Verdict(
-        klass=CLASS,
-        title=TITLE,
+        **about(CLASS, TITLE, view, clock),
         status=Status.UNDECIDED,
-        **place(view, clock),
         evidence=(f"provider {provider.uuid} ({provider.name})", node_words(view, clock)),
         because=f"{provider.unread}: who has the device is not known",
         advice="see the log of Placement, and plan again",
@@ -162,10 +160,10 @@ def _verdict(held: _Held, cloud: Connection) -> Verdict:
     """Return the verdict; Placement is asked about a consumer that no cell has."""
     view, provider, owner, move = held.view, held.provider, held.owner, held.move
     status, because, repair = _decision(held)
-    about: tuple[str, ...] = ()
+    known: tuple[str, ...] = ()
     advice = ""
     if status is Status.REPORT and held.unknown:
-        about, written = stranger(cloud, held.consumer, provider)
+        known, written = stranger(cloud, held.consumer, provider)
         advice = _unknown_advice(held.consumer, provider)
         if held.clock.recent(written):
             status, because = Status.PROTECTED, "it was allocated within the grace time: an instance may be being made"
@@ -174,14 +172,12 @@ def _verdict(held: _Held, cloud: Connection) -> Verdict:
     holder = f"migration {move['id']} of instance {owner.uuid}, {move['status']}" if move else f"instance {owner.uuid}"
     klass, title = (phantom.CLASS, phantom.TITLE) if held.phantom else (CLASS, TITLE)
     verdict = Verdict(
-        klass=klass,
-        title=title,
+        **about(klass, title, view, held.clock),
         status=status,
-        **place(view, held.clock),
         owner=owner.uuid,
         evidence=(
             f"provider {provider.uuid} ({provider.name}) is allocated to {holder}",
-            *about,
+            *known,
             *(words(row) for row in held.family),
             *(phantom.evidence(view, owner) if held.phantom else ()),
             owner_words(owner),

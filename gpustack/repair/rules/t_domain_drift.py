@@ -16,7 +16,7 @@ from gpustack.novadb.read import CellReader
 from gpustack.novadb.view import NodeView, Owner
 from gpustack.repair.evidence import doubts, in_flight, node_words, owner_words, young
 from gpustack.repair.hypervisor import Usage
-from gpustack.repair.judgement import place
+from gpustack.repair.judgement import about
 from gpustack.repair.permission import misnamed
 from gpustack.repair.questions import names
 from gpustack.repair.rules._stuck import stuck
@@ -162,10 +162,8 @@ def _verdict(
             f"restart nova-compute; then follow {_PAGE}"
         )
     return Verdict(
-        klass=CLASS,
-        title=TITLE,
+        **about(CLASS, TITLE, view, clock),
         status=status,
-        **place(view, clock),
         rows=() if row is None else (row,),
         owner=owner.uuid if owner is not None else None,
         evidence=(
@@ -181,10 +179,8 @@ def _verdict(
 
 def _unasked(view: NodeView, clock: Clock, because: str) -> Verdict:
     return Verdict(
-        klass=CLASS,
-        title=TITLE,
+        **about(CLASS, TITLE, view, clock),
         status=Status.UNDECIDED,
-        **place(view, clock),
         evidence=(node_words(view, clock),),
         because=because,
         advice=f"make it reachable over SSH for root, or with --sudo: gpustack cleanup plan --ask-hosts --host "

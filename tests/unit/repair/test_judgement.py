@@ -9,7 +9,7 @@ import pytest
 
 from gpustack.novadb.clock import HostState
 from gpustack.novadb.view import NodeView
-from gpustack.repair.judgement import Case, place
+from gpustack.repair.judgement import Case, about
 from gpustack.repair.verdict import Repair, Status
 from support.neighbourhood import HOUR, clock, view
 
@@ -95,7 +95,7 @@ def test_a_verdict_is_on_the_rows_of_its_case() -> None:
 def test_a_compute_node_without_names_has_empty_ones() -> None:
     seen = view({})
     nameless = replace(seen, node=replace(seen.node, host=None, hypervisor_hostname=None))
-    known = place(nameless, clock({}))
+    known = about("A", "", nameless, clock({}))
     assert (known["host"], known["node"]) == ("", "")
 
 

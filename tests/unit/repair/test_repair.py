@@ -22,7 +22,7 @@ from gpustack.novadb import tables
 from gpustack.novadb.sources import Sources
 from gpustack.repair import apply, permission, plan, rules
 from gpustack.repair.hypervisor import Usage
-from gpustack.repair.judgement import place
+from gpustack.repair.judgement import about
 from gpustack.repair.plan import Selection
 from gpustack.repair.repair import Change, changes
 from gpustack.repair.verdict import Lingering, Repair, Status, Verdict
@@ -516,10 +516,8 @@ def written(repair: Repair, rows: list[dict[str, object]], *ids: int, **values: 
     """The changes of a repair of these rows (default: the first one) by table and id, in the order of writing."""
     seen = neighbourhood.view({"rows": rows, "owners": {"vm": {}, "other": {}}})
     verdict = Verdict(
-        klass="A",
-        title="",
+        **about("A", "", seen, neighbourhood.clock({})),
         status=Status.STALE,
-        **place(seen, neighbourhood.clock({})),
         evidence=(),
         because="",
         rows=tuple(seen.rows[number - 1] for number in ids or (1,)),
