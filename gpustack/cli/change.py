@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 from shlex import join
 from typing import TYPE_CHECKING, Any
@@ -380,6 +381,10 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
             return any(kind == change.kind for change in record.made) if kind else record.head.command != "host apply"
 
         last = journal.last(lambda: self.place(parsed_args).key, fits)
+        newer = takewhile(lambda entry: last is None or entry[0] != last.path, journal.records())
+        if unread := next((record for _, record in newer if isinstance(record, JournalError)), None):
+            what = f"the last change may be in a record that cannot be read: {unread.what}"
+            raise JournalError(what, where=unread.where, remedy=f"{unread.remedy}; or name a change: gpustack undo ID")
         if last is not None:
             return last
         raise JournalError(

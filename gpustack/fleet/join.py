@@ -55,7 +55,11 @@ def join(answers: Answers) -> Fleet:
         users=answers.users,
         findings=(
             *(entry.finding for entry in found),
-            *_unoffered(gpu for gpu in listed if gpu.place in absent),
+            *(
+                finding(Code.GPU_NOT_OFFERED, place=gpu.place, klass=label("O"), host=gpu.host)
+                for gpu in listed
+                if gpu.place in absent and not gpu.out_of_service
+            ),
             *_still_offered(index, listed),
             *unscheduled(index),
             *_deleted_projects(listed, answers),
@@ -94,12 +98,6 @@ def _with_reason(index: Index, gpu: Gpu, entries: Mapping[str, list[OutOfService
         if address and (entry := entry_of(entries, {gpu.host, gpu.node}, address, serial)):
             return replace(gpu, out_of_service=entry.why)
     return gpu
-
-
-def _unoffered(absent: Iterable[Gpu]) -> Iterator[Finding]:
-    for gpu in absent:
-        if not gpu.out_of_service:
-            yield finding(Code.GPU_NOT_OFFERED, place=gpu.place, klass=label("O"), host=gpu.host)
 
 
 def _still_offered(index: Index, listed: Iterable[Gpu]) -> Iterator[Finding]:

@@ -77,15 +77,12 @@ def pairs(
     :returns: the pairs by name of the image, and the names that mean no image.
     """
     asked = tuple(names) or tuple(dict.fromkeys(name for flavor in flavors for name in flavor.images))
-    chosen = [image for image in images if (image.is_meant(asked, project) if asked else _is_offered(image))]
+    usable = (image for image in images if image.status == "active" and image.is_bootable and not image.is_snapshot)
+    offered = [image for image in usable if image.visibility == "public"]
+    chosen = [image for image in images if image.is_meant(asked, project)] if asked else offered
     missing = tuple(name for name in asked if not any(image.is_meant((name,), project) for image in images))
     order = sorted(chosen, key=lambda image: (image.name, image.id))
     return tuple(Pair(image=image, flavors=flavors_of(image, flavors, project)) for image in order), missing
-
-
-def _is_offered(image: Image) -> bool:
-    usable = image.status == "active" and image.is_bootable and not image.is_snapshot
-    return usable and image.visibility == "public"
 
 
 def flavors_of(image: Image, flavors: Sequence[FlavorNeeds], project: str = "") -> tuple[FlavorNeeds, ...]:

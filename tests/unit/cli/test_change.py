@@ -196,6 +196,22 @@ def test_a_bad_record_is_one_error_with_the_next_step(
     assert (cloud.state(), path.read_bytes(), len(list(journal.records()))) == (present, content, 1)
 
 
+def test_an_undo_without_a_name_passes_no_record_over(cloud: NovaModel, capsys: pytest.CaptureFixture[str]) -> None:
+    """A record that others can write is refused; the one before it is not the last change."""
+    assert main([*CREATE, "--yes"]) == 0
+    first = last()
+    assert main(["flavor", "set", "hand", "--description", "x", "--yes"]) == 0
+    last().path.chmod(0o666)
+    assert main(["undo", "--yes"]) == 15
+    error = capsys.readouterr().err
+    assert ["may be in a record that cannot be read" in error, "chmod 600" in error] == [True, True]
+    assert list(cloud.by_id)
+    first.path.chmod(0o666)
+    newest, _ = next(journal.records())
+    newest.chmod(0o600)
+    assert main(["undo", "--yes"]) == 0  # an older one does not matter
+
+
 def test_an_unfinished_change_is_reported_first(cloud: NovaModel, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*CREATE, "--yes"]) == 0
     path = last().path
