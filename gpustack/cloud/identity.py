@@ -8,7 +8,7 @@ from urllib.parse import quote
 from gpustack.base.errors import CloudError
 from gpustack.base.text import listed
 from gpustack.cloud import Connection
-from gpustack.cloud.session import Refused, each, find, get, well_formed
+from gpustack.cloud.session import Refused, each, find, listing, well_formed
 
 _ID = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MOST = 100
@@ -47,9 +47,9 @@ def names(cloud: Connection, kind: str, ids: Collection[str]) -> Names:
         return Names()
     doing = f"list {kind}"
     try:
-        content = get(cloud, "identity", f"/{kind}", doing)
+        entries = listing(cloud, "identity", f"/{kind}?", kind, doing)
         with well_formed(doing):
-            known = {str(entry["id"]): str(entry["name"]) for entry in content[kind]}
+            known = {str(entry["id"]): str(entry["name"]) for entry in entries}
     except CloudError:
         return Names()
     lacking = sorted(wanted - known.keys())[:_MOST]
@@ -90,9 +90,8 @@ def projects(cloud: Connection, ref: str = "") -> tuple[Project, ...]:
         single = find(cloud, "identity", f"/projects/{ref}", doing)
         entries = [] if single is None else [single.get("project")]
     else:
-        content = get(cloud, "identity", f"/projects?name={quote(ref, safe='')}" if ref else "/projects", doing)
-        with well_formed(doing):
-            entries = list(content["projects"])
+        query = f"name={quote(ref, safe='')}" if ref else ""
+        entries = listing(cloud, "identity", f"/projects?{query}", "projects", doing)
     with well_formed(doing):
         found = (
             Project(id=str(entry["id"]), name=str(entry["name"]), domain=str(entry.get("domain_id") or ""))

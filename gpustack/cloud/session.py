@@ -393,7 +393,7 @@ def content_of(answer: Any, doing: str) -> Any:  # noqa: ANN401 - a response, an
 def pages(
     cloud: Connection, service: str, path: str, key: str, doing: str, *, version: Microversion | None = None
 ) -> Iterator[list[Any]]:
-    """Yield the pages of a listing of Nova or Glance, one request for each :data:`PAGE` entries.
+    """Yield the pages of a listing of Nova, Glance or Keystone, one request for each :data:`PAGE` entries.
 
     :param path: with a query, which may be empty: ``/servers/detail?``.
     :param key: the key of the entries in the answer.
@@ -404,8 +404,9 @@ def pages(
         with well_formed(doing):
             entries = list(content[key])
             yield entries
-            # Glance has a key, and Nova a list of links.
-            more = content.get("next") or any(link.get("rel") == "next" for link in content.get(f"{key}_links", ()))
+            # Glance has a key, Keystone a key of its links, and Nova a list of links.
+            more = content.get("next") or (content.get("links") or {}).get("next")
+            more = more or any(link.get("rel") == "next" for link in content.get(f"{key}_links", ()))
             if not (more and entries):
                 return
             last = entries[-1]

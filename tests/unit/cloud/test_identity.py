@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpustack.base.errors import CloudError
-from gpustack.cloud.identity import project, project_id, projects
+from gpustack.cloud.identity import Names, names, project, project_id, projects
 from support.fleet_cloud import StandIn
 
 VICTIM, FORGER = "a" * 32, "b" * 32
@@ -50,3 +50,15 @@ def test_a_refusal_names_what_was_asked(ref: str, doing: str) -> None:
 def test_case_distinguishes_names() -> None:
     cloud = keystone(entry(VICTIM, "Research"), entry(FORGER, "research"))
     assert project_id(cloud, "research") == FORGER
+
+
+def test_keystone_lists_a_thousand_projects_at_a_time() -> None:
+    """From 2025.2 on, Keystone cuts a list after `max_db_limit`, and names the next page only if a limit is asked."""
+    more = {"links": {"next": "https://keystone/v3/projects?limit=1000&marker=x"}}
+    answers = {
+        "identity /projects?&limit=1000": (200, {"projects": [entry(VICTIM, "a")], **more}),
+        f"identity /projects?&limit=1000&marker={VICTIM}": (200, {"projects": [entry(FORGER, "b")], "links": {}}),
+    }
+    cloud = StandIn(answers).connection
+    assert [found.name for found in projects(cloud)] == ["a", "b"]
+    assert names(cloud, "projects", {VICTIM, FORGER}) == Names(names={VICTIM: "a", FORGER: "b"})
