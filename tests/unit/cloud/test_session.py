@@ -119,7 +119,7 @@ def test_a_refusal_has_reason_status_and_remedy() -> None:
         get(cloud.connection, "compute", "/things", "list things")
     assert (caught.value.status, "role admin" in str(caught.value.remedy)) == (403, True)
     cloud = StandIn({"placement /things": (409, {"errors": [{"detail": "no room.\n\n Not here.  "}]})})
-    with pytest.raises(Refused, match="HTTP 409, no room. Not here.$"):  # as Placement breaks the lines
+    with pytest.raises(Refused, match=r"HTTP 409, no room\. Not here\.$"):  # as Placement breaks the lines
         get(cloud.connection, "placement", "/things", "list things")
 
 
