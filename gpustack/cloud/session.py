@@ -222,7 +222,11 @@ def cloud_names() -> list[str]:
     import openstack.exceptions
 
     try:
-        config = openstack.config.OpenStackConfig(**checked_locations())
+        places = checked_locations()
+        config = openstack.config.OpenStackConfig(**places)
+        named = (os.environ.get("OS_CLIENT_CONFIG_FILE") or "", *places["config_files"])
+        if not config.config_filename and (skipped := [path for path in named if os.access(path, os.R_OK)]):
+            raise ValueError(f"{skipped[0]} is neither YAML nor JSON")
         return sorted(config.get_cloud_names()) if config.config_filename else []
     except (openstack.exceptions.ConfigException, *_MISFIT) as error:
         raise CloudError(f"clouds.yaml can't be used: {error}", remedy="correct the file") from error
@@ -251,12 +255,13 @@ def translated_errors(doing: str, remedy: str | None = None) -> Iterator[None]:
     import keystoneauth1.exceptions as failures
     import openstack.exceptions
 
+    signing = "" if doing == "sign in" else ", because the sign-in failed"
     try:
         yield
     except (failures.ConnectFailure, failures.RetriableConnectionFailure, failures.UnknownConnectionError) as error:
         raise Unanswered(f"can't {doing}: {error}", remedy=_RETRY) from error
     except (failures.Unauthorized, failures.MissingRequiredOptions, failures.MissingAuthPlugin) as error:
-        raise CloudError(f"can't sign in to {doing}: {error}", remedy=_SIGN_IN) from error
+        raise CloudError(f"can't {doing}{signing}: {error}", remedy=_SIGN_IN) from error
     except (failures.SSLError, failures.CatalogException, openstack.exceptions.ServiceDisabledException) as error:
         raise CloudError(f"can't {doing}: {error}", remedy=_FIND) from error
     except (failures.ClientException, openstack.exceptions.SDKException) as error:
@@ -276,7 +281,7 @@ def translated_errors(doing: str, remedy: str | None = None) -> Iterator[None]:
         if type(error) is not Exception:
             raise
         # keystoneauth raises a plain Exception if there is a user without a password, or the reverse.
-        raise CloudError(f"can't sign in to {doing}: {error}", remedy=_SIGN_IN) from error
+        raise CloudError(f"can't {doing}{signing}: {error}", remedy=_SIGN_IN) from error
 
 
 def _novaclient_errors() -> Any:  # noqa: ANN401 - a class of exceptions without types

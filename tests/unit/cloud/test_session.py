@@ -139,7 +139,7 @@ def test_a_missing_resource_is_none() -> None:
     ("error", "kind", "message"),
     [
         (failures.ConnectFailure("nobody there"), Unanswered, "can't list things: nobody there"),
-        (failures.Unauthorized("who"), CloudError, "can't sign in to list things"),
+        (failures.Unauthorized("who"), CloudError, "can't list things, because the sign-in failed: who"),
         (failures.EndpointNotFound("no endpoint"), CloudError, "can't list things: no endpoint"),
         (OSError("no route"), CloudError, "can't list things: no route"),
         (of_novaclient.Conflict(409, "it is locked"), Refused, "can't list things: HTTP 409, it is locked"),

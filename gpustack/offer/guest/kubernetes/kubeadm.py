@@ -25,8 +25,7 @@ def documents(groups: Sequence[NodeGroup]) -> Iterator[Document]:
     yield Document(notes=(f"{SCHEDULER_FILE} on each control plane",), content=scheduler(resources))
     yield Document(notes=("Merge this into the configuration of kubeadm init.",), content=_cluster())
     for kind in by_key(((group.gputype, group.resource), group) for group in groups).values():
-        registration = _registration(kind[0])
-        if registration:
+        if registration := _registration(kind[0]):
             flavors = listed(group.flavor for group in kind)
             yield Document(
                 notes=(f"Merge this into the configuration of kubeadm join on nodes of {flavors}.",),
@@ -54,13 +53,8 @@ def scheduler(resources: Sequence[str]) -> dict[str, Any]:
 
 
 def _cluster() -> dict[str, Any]:
-    volume = {
-        "name": "gpustack-scheduler",
-        "hostPath": SCHEDULER_FILE,
-        "mountPath": SCHEDULER_FILE,
-        "readOnly": True,
-        "pathType": "File",
-    }
+    path = {"hostPath": SCHEDULER_FILE, "mountPath": SCHEDULER_FILE, "readOnly": True, "pathType": "File"}
+    volume = {"name": "gpustack-scheduler", **path}
     return {
         "apiVersion": _API,
         "kind": "ClusterConfiguration",

@@ -52,6 +52,25 @@ def test_several_clouds_are_listed(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert unchecked.seen.startswith("1 in the spec")
 
 
+@pytest.mark.parametrize("content", ["clouds: {a: \n", "clouds: [lab]\n"])
+def test_a_damaged_clouds_yaml_is_not_called_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: str
+) -> None:
+    """openstacksdk skips what it can't parse."""
+    (tmp_path / "clouds.yaml").write_text(content)
+    monkeypatch.setenv("OS_CLIENT_CONFIG_FILE", str(tmp_path / "clouds.yaml"))
+    (check,) = checks()
+    assert (check.state, check.remedy, check.exit_code) == (State.ERROR, "correct the file", 21)
+    assert check.seen.startswith("clouds.yaml can't be used: ")
+
+
+def test_a_cloud_without_a_password_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "clouds.yaml").write_text("clouds: {lab: {auth: {auth_url: 'http://127.0.0.1:1/v3'}}}\n")
+    monkeypatch.setenv("OS_CLIENT_CONFIG_FILE", str(tmp_path / "clouds.yaml"))
+    (check,) = checks()
+    assert (check.state, check.seen) == (State.ERROR, "can't sign in: password is a required attribute")
+
+
 def test_the_only_cloud_is_signed_in_to(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "clouds.yaml").write_text(CLOUDS)
     monkeypatch.setenv("OS_CLIENT_CONFIG_FILE", str(tmp_path / "clouds.yaml"))
