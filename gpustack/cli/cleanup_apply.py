@@ -88,7 +88,7 @@ gpustack cleanup apply --sql"""
             if parsed_args.sql:
                 self._print_script(sources, wanted, self._asked(wanted))
             elif parsed_args.check:
-                self._print_settled(self._asked(wanted), parsed_args.format)
+                self._print_settled(wanted, self._asked(wanted), parsed_args.format)
             else:
                 self._repair(parsed_args, wanted)
         if left := len(repairs) - len(wanted):
@@ -116,9 +116,8 @@ gpustack cleanup apply --sql"""
         """Wait for Nova too, which frees the devices of failed migrations in its periodic task."""
         held = unfreed(failed_migrations(outcomes), self._repairing.sources, self._wait)
         for verdict in held:
-            self.report(
-                f"class {verdict['class']} on {verdict['host']}: Nova has not freed the devices yet", error=True
-            )
+            place = f"class {verdict['class']} on {verdict['host']}"
+            self.report(f"{place}: Nova has not freed the devices yet", error=True)
         super().refuse_incomplete(outcomes)
         if held:
             remedy = "Nova frees them in its next periodic task: plan again in a minute"
@@ -138,30 +137,32 @@ gpustack cleanup apply --sql"""
             if (verdict := now.get(key(repair)))
         ]
 
-    def _print_script(self, sources: Sources, wanted: Sequence[PlannedVerdict], settled: Sequence[Verdict]) -> None:
+    def _omitted(self, wanted: Sequence[PlannedVerdict], settled: Sequence[Verdict], *, script: bool) -> list[Verdict]:
+        """Report the repairs that changed or are blocked; return the latter. A script needs --stopped, too."""
         present = {key(verdict.to_dict()) for verdict in self._plan.repairs}
         changed = [repair for repair in wanted if key(repair) not in present]
         for repair in changed:
             self.report(f"omitted, changed since the plan was made: {explanation(repair)}", error=True)
-        blocked = [verdict for verdict in settled if verdict.status is not Status.STALE or unstopped(verdict)]
+        blocked = [
+            verdict for verdict in settled if verdict.status is not Status.STALE or (script and unstopped(verdict))
+        ]
         for verdict in blocked:
             self.report(f"omitted: {unstopped(verdict) or 'not permitted'}: {explanation(verdict)}", error=True)
-        print(script(sources, [verdict for verdict in settled if verdict not in blocked]), file=self.app.stdout)
-        if changed or blocked:
-            count = len(changed) + len(blocked)
-            self._failed = PlanError(
-                f"the script omits {count} of {len(wanted)} repairs", remedy="see the reasons above"
-            )
+        if count := len(changed) + len(blocked):
+            self._failed = PlanError(f"{count} of {len(wanted)} repairs are omitted", remedy="see the reasons above")
+        return blocked
 
-    def _print_settled(self, settled: Sequence[Verdict], format_: str) -> None:
+    def _print_script(self, sources: Sources, wanted: Sequence[PlannedVerdict], settled: Sequence[Verdict]) -> None:
+        blocked = self._omitted(wanted, settled, script=True)
+        print(script(sources, [verdict for verdict in settled if verdict not in blocked]), file=self.app.stdout)
+
+    def _print_settled(self, wanted: Sequence[PlannedVerdict], settled: Sequence[Verdict], format_: str) -> None:
+        blocked = self._omitted(wanted, settled, script=False)
         for verdict in settled:
-            self.report(explanation(verdict))
+            if verdict not in blocked:
+                self.report("\n  → ".join(filter(None, (explanation(verdict), unstopped(verdict)))))
         if format_ != "text":
             self.show_data([verdict.to_dict() for verdict in settled], format_)
-        if blocked := [verdict for verdict in settled if verdict.status is not Status.STALE]:
-            self._failed = PlanError(
-                f"{len(blocked)} of {len(settled)} repairs are blocked", remedy="see the reasons above"
-            )
 
 
 def _add_hosts(parser: argparse.ArgumentParser) -> None:

@@ -98,6 +98,31 @@ def test_a_script_tells_what_it_leaves_out(cell: CellFile, tmp_path: Path, capsy
     assert "omitted, changed" in output.err
 
 
+@pytest.mark.parametrize(("mode", "omitted"), [("--check", 1), ("--sql", 2)])
+def test_a_preview_reports_what_a_run_would_omit(
+    cell: CellFile,
+    tmp_path: Path,
+    mode: str,
+    omitted: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A repair that changed since the plan, and one that needs --stopped: the playbook checks before it stops."""
+    answer = answering(Sources.from_nova_conf([tmp_path]))
+    monkeypatch.setattr(Hypervisors, "ask", lambda _self, host: answer(host))
+    command = ["cleanup", "apply", str(tmp_path / "plan.json"), "--config-file", str(tmp_path), mode]
+    assert main([*command, "--class", "A"]) == 0
+    with cell.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE instances SET task_state = 'rebuilding' WHERE uuid = ?", (VM,))
+    capsys.readouterr()
+    assert main([*command, "--class", "A", "--class", "F"]) == 13
+    printed = capsys.readouterr()
+    assert "omitted, changed since the plan was made: class A (left-behind) on old" in printed.err
+    assert ("omitted: stop nova-compute on stopped first" in printed.err) is (mode == "--sql")
+    assert "stop nova-compute on stopped first, then add --stopped stopped" in printed.err
+    assert f"{omitted} of 3 repairs are omitted" in printed.err
+
+
 def test_a_script_writes_no_row_below_a_nova_compute_that_runs(
     cell: CellFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
