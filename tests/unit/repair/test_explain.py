@@ -333,3 +333,20 @@ def test_the_repair_of_an_allocation_names_the_cloud(tmp_path: Path) -> None:
     verdicts = sections(of_placement, gpu(), {"gpu1": Usage(functions=FUNCTIONS)}, cloud)["verdicts"]
     assert verdicts[-2].startswith("class Q (allocation-drift) on gpu1, stale: ")
     assert verdicts[-1] == "  → gpustack cleanup apply --host gpu1 --class Q --os-cloud CLOUD"
+
+
+def test_a_record_shows_when_it_was_written_and_whether_nova_sees_it(sources: Sources, conf: Path) -> None:
+    with contextlib.closing(sqlite3.connect(conf.with_name("cell.sqlite"))) as connection, connection:
+        connection.execute("UPDATE pci_devices SET created_at = '2026-01-02 03:04:05', updated_at = NULL")
+        connection.execute("UPDATE pci_devices SET deleted_at = '2026-02-03 04:05:06' WHERE deleted > 0")
+        connection.execute("UPDATE instances SET updated_at = '2026-03-04 05:06:07', deleted = NULL")
+    lines = sections(sources, gpu())["cell cell1"]
+    assert {line for line in lines if line.startswith("compute node ")} == {
+        "compute node 2, gpu1 (gpu1)",
+        "compute node 4, gpu2 (gpu2)",
+        "compute node 70, gpu1 (gpu1); soft-deleted 2026-01-02 03:04:05",
+    }
+    live, deleted = (line.partition(", written ")[2] for line in lines if line.startswith("row "))
+    assert (live, deleted) == ("2026-01-02 03:04:05", "2026-01-02 03:04:05; soft-deleted 2026-02-03 04:05:06")
+    (instance_line,) = (line for line in lines if line.startswith("instance "))
+    assert instance_line.endswith("written 2026-03-04 05:06:07; deleted is NULL: Nova does not see it")
