@@ -274,7 +274,7 @@ def test_a_domain_that_nova_lost(world: World) -> None:
     ran = world.gpustack("explain", host, address)
     assert f"in use by {server.id}" in ran.out, ran
     assert "is 'available', no owner" in ran.out
-    assert "class T (domain-drift), report" in ran.out
+    assert f"class T (domain-drift) on {host}, report" in ran.out
     assert world.dump() == before
     world.leave()
 
