@@ -10,13 +10,13 @@ from gpustack.base.findings import Severity
 from gpustack.cli.common import THIS_MACHINE, Lister, add_each, add_exit_code, add_source_options, gather
 from gpustack.cli.options import option
 from gpustack.cli.output import Table, report_without_gpus, table
+from gpustack.hosts.facts.gpus import is_integrated
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.facts.store import save_snapshot
 from gpustack.hosts.facts.twins import decided
 from gpustack.hosts.readiness.table import COLUMNS, HostRows, Row, by_host
 from gpustack.hosts.topology.build import topology
 from gpustack.hosts.topology.distance import near_nics
-from gpustack.spec.initial import has_cards
 
 
 class ScanCommand(Lister):
@@ -66,7 +66,8 @@ gpustack scan gpu01 --save gpu01.json, then anywhere: gpustack scan --snapshot g
         self.report_findings(
             [*reasons, *(note for note in notes if not are_quiet or note.severity is not Severity.INFO)]
         )
-        if self._usual_outcome(parsed_args) != "blocked" and not has_cards(self._gathered.hosts):
+        discrete = (r for of_host in self._scanned for r in of_host.rows if not is_integrated(r.host, r.gpu.main))
+        if self._usual_outcome(parsed_args) != "blocked" and not any(discrete):
             self.outcome = "nothing"  # for a spec: `spec init` would refuse
         return 0
 

@@ -82,11 +82,6 @@ def initial_spec(hosts: Sequence[Host], *, unread: Sequence[str] = (), schema: s
     return text
 
 
-def has_cards(hosts: Iterable[Host]) -> bool:
-    """Whether one of these hosts has a GPU for a spec."""
-    return any(of_host.cards for host in hosts for of_host in _sort([host]).values())
-
-
 def _remarks(by_host: Mapping[str, _Found], unread: Sequence[str]) -> Iterator[str]:
     """Comments about hosts and GPUs that are not in the spec."""
 

@@ -192,6 +192,7 @@ def agree(raws: list[Raw], out: tuple[str, ...], directory: Path) -> Counter[str
         assert nodes.sizes or not (counted and host.cpu.logical and (host.memory_mib or 0) > 1024), about
         assert packing.gpus_of(spec, [host]) == [{"k4200": len(counted)} if counted else {}], about
         assert sum(marked[name].values()) == len(counted), about
+        assert _advised(spec, host, directory) == bool(offer) or name not in written, about
         (one, *_) = needs_of(flavored, RELEASE, [host])
         assert one.architectures == ({host.architecture} if counted and host.architecture else set()), about
         nodes_of = {gpu.main.numa_node for gpu in counted}
@@ -271,6 +272,15 @@ def _warned(spec: Spec, facts: dict[str, Host], directory: Path) -> set[tuple[st
     report = lint([f"compute={file}"], LintSubject.of_spec(spec, RELEASE, [*facts.values()]))
     places = {entry.place for entry in report.findings if entry.code in READINESS}
     return {(name, address) for name in facts for address in GPUS if {name, f"{name} {address}"} & places}
+
+
+def _advised(spec: Spec, host: Host, directory: Path) -> bool:
+    """Whether lint advises a device_spec for the alias of a host that offers nothing."""
+    file = directory / "alias.conf"
+    alias = {"name": "k4200", "vendor_id": "10de", "product_id": "11b4", "device_type": "type-PCI"}
+    file.write_text(f"[pci]\nalias = {json.dumps(alias)}\n", encoding="utf-8")
+    report = lint([f"compute={file}"], LintSubject.of_spec(spec, RELEASE, [host]))
+    return "GPU348" in {entry.code for entry in report.findings}
 
 
 def _lint(rendered: Path, facts: Path, spec: Path) -> None:

@@ -126,14 +126,15 @@ def _having(subject: LintSubject, line: AliasLine) -> list[str]:
     ids = tuple(str(line.data.get(key, "")).lower() for key in ("vendor_id", "product_id"))
     of_one_host = [hosts for source in subject.serving("compute") if len(hosts := subject.hosts_of(source)) == 1]
     functions = [(host, f) for (host,) in of_one_host for gpu in gpus(host) for f in (gpu.main, *gpu.virtual)]
-    fitting = ((host, f) for host, f in functions if (f.vendor, f.product) == ids)
+    is_part = line.data.get("device_type") in (None, VF)
+    fitting = ((h, f) for h, f in functions if (f.vendor, f.product) == ids and (is_part or not f.physical_function))
     return [*dict.fromkeys(host.hostname for host, f in fitting if not _is_withheld(verdicts(subject.spec, host), f))]
 
 
 def _is_withheld(judged: HostVerdicts, function: Function) -> bool:
-    """Whether `nova render` withholds a function: it is out of service, or blocked for more than its parts."""
+    """Whether `nova render` withholds a function: its GPU is out of service, blocked, or not completely read."""
     verdict = judged.by_address.get(function.address)
-    if verdict is None or verdict.address != function.address or function.sriov_numvfs:
+    if verdict is None or verdict.address != function.address:
         return False
     return verdict.out_of_service is not None or verdict.state in (State.BLOCKED, State.UNKNOWN)
 
