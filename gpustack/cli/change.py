@@ -34,7 +34,7 @@ from gpustack.cli.common import Command, add_format, confirm, see_terminal
 from gpustack.cli.options import option, positive
 from gpustack.cloud import Connection, session
 from gpustack.cloud.limits import LimitsCloud
-from gpustack.offer.quota.interrupted import completion
+from gpustack.offer.quota.changes import completion
 
 if TYPE_CHECKING:
     from gpustack.novadb.sources import Sources

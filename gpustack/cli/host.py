@@ -1,13 +1,16 @@
-"""``gpustack host plan``: the changes that prepare hosts for GPU passthrough."""
+"""``gpustack host plan|image``: the changes that prepare hosts for GPU passthrough, and their files for an image."""
 
 import argparse
 from pathlib import Path
 
 from gpustack.base.errors import GpustackError, PlanError
-from gpustack.base.host_groups import host_groups, patterns_of
+from gpustack.base.findings import errors
+from gpustack.base.host_groups import host_groups, pattern, patterns_of
+from gpustack.base.operations import counted
 from gpustack.cli.common import Command, add_each, add_exit_code, add_format, add_source_options, gather
 from gpustack.cli.inventory import in_spec
 from gpustack.cli.options import option
+from gpustack.prepare.host.image import image_for, save
 from gpustack.prepare.host.plan import HostPlan
 from gpustack.prepare.host.show import ShownPlan, shown_plan
 from gpustack.spec.hosts import with_groups
@@ -85,4 +88,33 @@ gpustack host plan gpustack.yaml --root /mnt/image -f json"""
                 self.report(str(failure.error), error=True)
             count = "the plan is" if len(self._plans) == 1 else f"{len(refused)} of {len(self._plans)} plans are"
             raise PlanError(f"{count} refused ({', '.join(refused)})", remedy="follow the remedies of the errors above")
+        return 0
+
+
+class HostImageCommand(Command):
+    """Write the files that prepare hosts of image mode (bootc, ostree) into a directory. Changes no host.
+
+    Kernel arguments, modprobe and dracut files, and lines for the Containerfile of their image. After the hosts have
+    booted the new image, `gpustack host verify` checks them like any other.
+    """
+
+    epilog = """\
+gpustack host image gpustack.yaml gpu01 --sudo --out image;
+gpustack host image gpustack.yaml --snapshot hosts.json --out image"""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
+        add_source_options(parser)
+        add_exit_code(parser)
+        option(parser, "--out DIR", "write the files below this new directory", required=True)
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        spec = load_spec(parsed_args.spec)
+        gather(self, parsed_args, spec)
+        image = image_for(with_groups(spec, self._gathered.groups), self._gathered.hosts)
+        self.report_findings(image.findings)
+        if errors(image.findings):
+            raise PlanError("the image is refused; nothing was written", remedy="follow the remedies of the errors")
+        paths = save(image, parsed_args.out)
+        self.report(f"{parsed_args.out}: {counted(len(paths), 'file')} for the image of {pattern(image.hosts)}")
         return 0

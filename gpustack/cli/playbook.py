@@ -1,11 +1,11 @@
-"""``gpustack playbook …``: the Ansible playbooks that come with gpustack."""
+"""``gpustack playbook path`` and ``gpustack monitoring path``: files that come with gpustack."""
 
 import argparse
 from collections.abc import Sequence
 from typing import Any
 
 from gpustack.base.errors import GpustackError, UsageError
-from gpustack.base.files import collection_dir, share_dir
+from gpustack.base.files import collection_dir, data_dir, share_dir
 from gpustack.cli.common import ShowOne
 
 
@@ -52,3 +52,24 @@ ansible-playbook -i inventory "$(gpustack playbook path prepare)" -e gpustack_sp
                 raise UsageError(f"there is no playbook {name}", remedy=f"names: {', '.join(paths)}")
             directories = {name: paths[stem]}
         return tuple(directories), tuple(map(str, directories.values()))
+
+
+_FILES = {"alerts": "alerts.yml", "dashboard": "dashboard.json"}
+
+
+class MonitoringPathCommand(PathCommand):
+    """Print the paths of the alert rules for Prometheus and the dashboard for Grafana.
+
+    With NAME, print only this path.
+    """
+
+    epilog = """\
+gpustack monitoring path; promtool check rules "$(gpustack monitoring path alerts)";
+cp "$(gpustack monitoring path alerts)" /etc/prometheus/gpustack-alerts.yml"""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("name", nargs="?", choices=tuple(_FILES), metavar="NAME", help="alerts or dashboard")
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        names = [parsed_args.name] if parsed_args.name else list(_FILES)
+        return tuple(names), tuple(str(data_dir("monitoring") / _FILES[name]) for name in names)

@@ -15,9 +15,8 @@ from gpustack.cloud.server_actions import ServiceCloud
 from gpustack.offer.flavor.flavors import present_flavors
 from gpustack.operate.reclaim.changes import changes
 from gpustack.operate.reclaim.decide import decide, held
-from gpustack.operate.reclaim.model import Choices, ReclaimPlan, Rules, Step, rules_of
+from gpustack.operate.reclaim.model import Choices, ReclaimPlan, Rules, Step, columns, rules_of
 from gpustack.operate.reclaim.read import Reader
-from gpustack.operate.reclaim.table import columns
 from gpustack.spec.load import load_spec
 
 

@@ -18,10 +18,8 @@ from gpustack.configure.lint import (
     filters,
     networks,
     options,
-    packing,
     placement,
     quota,
-    tenancy,
     vendordata,
 )
 from gpustack.configure.lint.registry import CHECKS
@@ -35,10 +33,8 @@ FAMILIES = (
     networks,
     agreement,
     filters,
-    packing,
     placement,
     quota,
-    tenancy,
     compute_start,
     compute,
     vendordata,

@@ -1,14 +1,18 @@
-"""Check that Nova enforces the limits that the spec sets (quotas), and that hosts have their markers."""
+"""Check that Nova enforces the limits that the spec sets (quotas), that hosts have their markers, and that
+nova-scheduler reads the aggregates with which the spec reserves GPU hosts (``tenancy``)."""
 
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from gpustack.base.findings import Code, Finding, finding
+from gpustack.configure.deployed_filters import FILTERS, values
+from gpustack.configure.desired import ISOLATION
 from gpustack.configure.lint.registry import check
 from gpustack.configure.lint.subject import LintSubject
 from gpustack.configure.sources import Source
+from gpustack.nova_options.aggregates import BY_PROJECT
 from gpustack.nova_options.markers import DROP_IN
-from gpustack.nova_options.scheduler import DRIVER, UNIFIED
+from gpustack.nova_options.scheduler import CONFINED, DRIVER, UNIFIED
 
 _ENDPOINTS = frozenset(f"oslo_limit/endpoint_{name}" for name in ("id", "service_type", "service_name"))
 """Options of oslo.limit, each of which leads to the limits of Nova."""
@@ -63,3 +67,36 @@ def markers(subject: LintSubject) -> Iterator[Finding]:
                     where="provider.yaml",
                     gpus=gpus,
                 )
+
+
+_RESERVED = "Reserved GPU hosts"
+
+
+@check(_RESERVED)
+def isolation(subject: LintSubject) -> Iterator[Finding]:
+    """The option must be on if a host is isolated."""
+    for source in subject.schedulers if subject.tenancy and subject.tenancy.isolates else ():
+        setting = source.configuration.last(ISOLATION.option)
+        if not (setting and setting.unknown) and not source.configuration.enabled(ISOLATION.option):
+            state = f"= {setting.value}" if setting else "is not set"
+            yield finding(Code.ISOLATION_OFF, place=source.place(setting), state=state)
+
+
+@check(_RESERVED)
+def projects(subject: LintSubject) -> Iterator[Finding]:
+    """The filter must be enabled if a host is reserved for projects."""
+    for source in subject.schedulers if subject.tenancy and subject.tenancy.restricts else ():
+        setting = subject.last(source, FILTERS)
+        if not (setting and (setting.unknown or BY_PROJECT in values(setting.value))):
+            yield finding(Code.PROJECT_FILTER_OFF, place=source.place(setting))
+
+
+@check(_RESERVED)
+def confined(subject: LintSubject) -> Iterator[Finding]:
+    """A project must not be confined to hosts that refuse its ordinary instances."""
+    aggregates = subject.tenancy.aggregates.values() if subject.tenancy else ()
+    alone = sorted({entry.projects[0] for entry in aggregates if entry.isolated and len(entry.projects) == 1})
+    for source in subject.schedulers if alone else ():
+        if subject.on(CONFINED, source):
+            place = source.place(source.configuration.last(CONFINED))
+            yield finding(Code.PROJECTS_CONFINED, place=place, projects=", ".join(alone))

@@ -11,7 +11,6 @@ from datetime import UTC
 
 from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, Severity, finding
-from gpustack.base.operations import counted
 from gpustack.hosts.facts.collector.signs import Event
 from gpustack.hosts.facts.gpus import Gpu, gpus, nvswitches
 from gpustack.hosts.facts.model import ErrorCounters, Function, Host
@@ -22,6 +21,7 @@ from gpustack.hosts.readiness.host import host_reasons, is_virtual_machine
 from gpustack.hosts.topology.build import topology
 from gpustack.hosts.topology.check import narrow_links
 
+_OVERWRITTEN = "the kernel has overwritten its oldest messages since boot, so earlier signs are not counted"
 MANY_CORRECTED = 100
 """Corrected errors up to this number are normal for a link under load."""
 _KINDS = ("fatal", "nonfatal")
@@ -271,10 +271,8 @@ def _unknown(host: Host, earlier: Host | None) -> Iterator[Finding]:
         yield finding(Code.HEALTH_UNKNOWN, place=host.hostname, missing=", ".join(unknown))
     oldest = (host.kernel.booted_at or 0) + (host.kernel.log_since or 0)
     read_at = earlier.read_at.replace(tzinfo=UTC).timestamp() if earlier and earlier.read_at else 0
-    if cards and host.kernel.log_since and oldest > read_at:
-        missing = "the kernel has overwritten its oldest messages since boot, so earlier signs are not counted"
-        yield finding(Code.KERNEL_LOG_INCOMPLETE, place=host.hostname, missing=missing)
     dropped = (host.kernel.log_dropped or 0) - ((earlier.kernel.log_dropped or 0) if earlier else 0)
-    if cards and dropped > 0:
-        missing = f"not counted: {counted(dropped, 'older message')}; the facts have the newest of each device and kind"
-        yield finding(Code.KERNEL_LOG_INCOMPLETE, place=host.hostname, missing=missing)
+    lost = [_OVERWRITTEN] if host.kernel.log_since and oldest > read_at else []
+    lost += [f"the facts lack {dropped} older messages of the same devices and kinds"] if dropped > 0 else []
+    if cards and lost:
+        yield finding(Code.KERNEL_LOG_INCOMPLETE, place=host.hostname, missing="; ".join(lost))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
@@ -16,18 +17,17 @@ from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.base.hostnames import key
 from gpustack.base.text import listed
 from gpustack.cloud import Connection, placement, servers
-from gpustack.cloud.boot import BootRecord, boot, console_log, server_group
+from gpustack.cloud.boot import BootRecord, ServerGroup, boot, console_log, server_group
 from gpustack.cloud.servers import ActionStep, Event, Server
 from gpustack.hosts.health.kernel_log import table
 from gpustack.offer.guest import check
 from gpustack.offer.guest.inside import console
 from gpustack.operate.capacity.assess import State
 from gpustack.operate.capacity.flavors import demand_of_present
-from gpustack.operate.capacity.model import Reason
-from gpustack.operate.capacity.walk import HINTS
+from gpustack.operate.capacity.model import Neighbors, Reason
+from gpustack.operate.capacity.walk import GROUPS, HINTS
 from gpustack.operate.why.flavor import columns
 from gpustack.operate.why.links import COLUMNS, HeldGpu, held_gpus
-from gpustack.operate.why.neighbors import neighbors
 from gpustack.operate.why.read import FlavorAnswer, WhySources, judged, unknown
 from gpustack.spec.load import load_spec
 from gpustack.spec.reclaim import SERVER_PATTERN
@@ -397,3 +397,39 @@ def _allocated(cloud: Connection, server: Server) -> frozenset[str] | None:
     trees = [placement.listed(cloud, f"in_tree={root.uuid}") for root in roots]
     devices = [provider for tree in trees for provider in tree if provider.address]
     return frozenset(provider.address for provider in devices if provider.uuid in held) if devices else None
+
+
+def neighbors(
+    host: str,
+    groups: Sequence[ServerGroup],
+    hints: Mapping[str, Collection[str]],
+    placed: Mapping[str, str],
+) -> tuple[Neighbors, ...]:
+    """The rules for an instance, as the filters of nova/scheduler/filters/affinity_filter.py apply them.
+
+    Soft policies refuse no host. A group with ``affinity`` and no instance on a host accepts every host.
+
+    :param host: that of the instance; empty if it has none.
+    :param placed: the host of each instance on one, by its id.
+    """
+    rules = []
+    for group in groups:
+        if group.policy not in GROUPS:
+            continue
+        hosts = _counted(group.members, placed)
+        apart = group.policy == "anti-affinity"
+        if apart:  # an instance may always stay on its host
+            hosts.pop(host, None)
+        if apart or hosts:
+            limit = group.most if apart else None
+            step = GROUPS[group.policy]
+            rules.append(Neighbors(step=step, of=f"the server group {group.name}", hosts=hosts, limit=limit))
+    for hint, step in HINTS.items():
+        if uuids := hints.get(hint):
+            limit = 1 if hint == "different_host" else None
+            rules.append(Neighbors(step=step, of=f"the hint {hint}", hosts=_counted(uuids, placed), limit=limit))
+    return tuple(rules)
+
+
+def _counted(uuids: Collection[str], placed: Mapping[str, str]) -> Counter[str]:
+    return Counter(placed[uuid] for uuid in map(str.lower, uuids) if uuid in placed)

@@ -4,29 +4,30 @@ A run remembers only its own requests. It reads the state that an earlier run le
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from gpustack.base.findings import Code, finding
+from gpustack.base.findings import Code, Finding, finding
+from gpustack.base.hostnames import same, short
 from gpustack.base.operations import Operation
-from gpustack.base.text import printable
+from gpustack.base.text import listed, printable
 from gpustack.cloud.closed import MAINTENANCE, reasons_of
+from gpustack.cloud.compute import Service
 from gpustack.cloud.marks import hosts_named, metadata_after
 from gpustack.cloud.network import Ports
-from gpustack.cloud.placement import Room
+from gpustack.cloud.placement import Amounts, Room
 from gpustack.cloud.server_actions import ServiceCloud
 from gpustack.cloud.servers import Server
 from gpustack.cloud.session import Refused
 from gpustack.nova_options import mediated
-from gpustack.prepare.drain.capacity import lacking
 from gpustack.prepare.drain.drain import plan_empty, reason
 from gpustack.prepare.drain.instances import key
 from gpustack.prepare.drain.model import InstanceChoices, Policy, World
 from gpustack.prepare.drain.plan import ServicePlan
 from gpustack.prepare.drain.restore import plan_resume
-from gpustack.prepare.drain.service_lookup import find_service
 from gpustack.prepare.drain.steps import (
     ColdMigrate,
     Confirm,
@@ -339,3 +340,103 @@ class Runner:
             if error.status not in _MOVED_ON:
                 raise
             self._requests[key(step)] = error.what
+
+
+_OF_HOSTS = ("MEMORY_MB", "VCPU")
+"""Resource classes that hosts do not share. Disk may be a shared pool, where a moved instance frees what it takes."""
+
+
+def lacking(host: str, wanted: Sequence[tuple[GuestStep, Amounts, Room]]) -> tuple[Finding, ...]:
+    """Return findings if an instance fits nowhere, or if the instances together need more than is free.
+
+    Placement never allocates more than it has: if it has no room, Nova's scheduler refuses too. If it has room, the
+    scheduler may still refuse because of devices, NUMA nodes or filters.
+
+    :param host: the host as Nova names it.
+    :param wanted: for each move, the instance's needs and the hosts where it fits.
+    """
+    nowhere = [(move, needs) for move, needs, room in wanted if not room.free]
+    if nowhere:
+        reason = "no other open host has that free"
+        return tuple(_finding(f"{host} {move.name} ({move.server})", needs, reason) for move, needs in nowhere)
+    if not all(room.whole for _, _, room in wanted):
+        return ()
+    together: Counter[str] = Counter()
+    free: dict[str, Amounts] = {}
+    for _, needs, room in wanted:
+        together.update({name: amount for name, amount in needs.items() if name in _OF_HOSTS})
+        free.update(room.free)
+    total = {name: sum(free_amounts.get(name, 0) for free_amounts in free.values()) for name in together}
+    short = {name: amount for name, amount in together.items() if amount > total[name]}
+    if not short:
+        return ()
+    remaining = {name: total[name] for name in short}
+    return (
+        _finding(
+            f"{host} {len(wanted)} guests", short, f"all others that are open have {_show_amounts(remaining)} free"
+        ),
+    )
+
+
+def _finding(place: str, needs: Amounts, room: str) -> Finding:
+    return finding(Code.NO_CAPACITY, place=place, needs=_show_amounts(needs), room=room)
+
+
+def _show_amounts(amounts: Amounts) -> str:
+    return ", ".join(f"{amount} {name}" for name, amount in sorted(amounts.items()))
+
+
+_SHOWN = 8
+
+
+def find_service(
+    host: str, own_name: str | None, wanted: str, services: Sequence[Service], others: Collection[str] = ()
+) -> tuple[Service | None, tuple[Finding, ...]]:
+    """Return the service of a host; None if Nova has none, or if it is ambiguous.
+
+    The host's own name alone never decides, because a host can report any name. It must have the inventory's short
+    name, and no other host may claim the service.
+
+    :param host: the inventory's name.
+    :param own_name: the host's own name, which nova-compute uses by default; None if unknown.
+    :param wanted: the name that the operator gave; empty to compare the two others.
+    :param others: the operator's names of all other hosts.
+    :returns: the service, and the findings that block its use.
+    """
+    if wanted:
+        chosen = [service for service in services if service.host == wanted]
+        if len(chosen) != 1:
+            known = listed(sorted(service.host for service in services), _SHOWN) or "none"
+            return None, (finding(Code.COMPUTE_HOST_UNKNOWN, place=host, wanted=wanted, known=known),)
+        return _unless_claimed(host, chosen[0], [other for other in others if same(other, wanted)])
+    matching = [service for service in services if same(service.host, host) or same(service.host, own_name or host)]
+    if len(matching) == 1:
+        (service,) = matching
+        if short(service.host) == short(host):
+            return _unless_claimed(host, service, [other for other in others if _claims(other, service.host, host)])
+        own = finding(Code.COMPUTE_HOST_BY_OWN_NAME, place=host, own_name=own_name, service=service.host)
+        return None, (own,)
+    heads = {short(name) for name in (host, own_name) if name}
+    alike = [service.host for service in matching or services if short(service.host) in heads]
+    if not alike:
+        return None, ()
+    called = own_name if own_name and own_name != host else "the same"
+    return None, (
+        finding(Code.COMPUTE_HOST_AMBIGUOUS, place=host, own_name=called, alike=listed(sorted(alike), _SHOWN)),
+    )
+
+
+def _unless_claimed(
+    host: str, service: Service, claimants: Sequence[str]
+) -> tuple[Service | None, tuple[Finding, ...]]:
+    if not claimants:
+        return service, ()
+    claimed = finding(
+        Code.COMPUTE_HOST_OF_OTHERS, place=host, service=service.host, others=listed(sorted(claimants), _SHOWN)
+    )
+    return None, (claimed,)
+
+
+def _claims(other: str, service: str, host: str) -> bool:
+    """Whether another host may have a service; the full names are compared if the service has the inventory's name."""
+    return same(other, service) if same(host, service) else short(other) == short(service)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import yaml
 
 from gpustack.cli import guest_render
+from gpustack.cli.app import main
 from gpustack.offer.guest.kubernetes import render
 
 SPEC = """
@@ -63,3 +65,38 @@ def test_unknown_flavors_are_refused(gpustack, spec):
 
 def test_the_help_names_every_form():
     assert guest_render.FORMS == render.FORMS
+
+
+OF_VENDORDATA = """\
+version: 1
+models:
+  a100: {match: {vendor: "10de", product: "20b5"}}
+hosts:
+  gpu01: [a100]
+nova: {release: "2025.2"}
+flavors:
+  "g1.a100.{count}": {model: a100, count: [1, 2], vcpus: 2, ram: 4GiB, disk: 40GiB}
+"""
+
+
+def test_the_file_is_the_standard_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec, out, merged = (tmp_path / name for name in ("gpustack.yaml", "vendordata.json", "merged.json"))
+    spec.write_text(OF_VENDORDATA)
+    assert main(["guest", "vendordata", str(spec)]) == 0
+    text = capsys.readouterr().out
+    assert "g1.a100.1|g1.a100.2" in json.loads(text)["cloud-init"]
+    assert main(["guest", "vendordata", str(spec), "--out", str(out)]) == 0
+    assert out.read_text() == text
+    assert main(["guest", "vendordata", str(spec), "--merge", str(out), "--out", str(merged)]) == 0
+    assert merged.read_text() == text
+
+
+def test_flavors_of_single_projects_are_omitted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = tmp_path / "gpustack.yaml"
+    spec.write_text(
+        f'{OF_VENDORDATA}  "customer-a": {{model: a100, count: 1, vcpus: 2, ram: 4GiB, disk: 40GiB, access: [a]}}\n'
+    )
+    assert main(["guest", "vendordata", str(spec)]) == 0
+    output = capsys.readouterr()
+    assert "customer-a" not in json.loads(output.out)["cloud-init"]
+    assert "1 flavor of single projects omitted" in output.err

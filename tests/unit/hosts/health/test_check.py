@@ -105,7 +105,7 @@ def test_a_real_h100_after_faults_of_programs() -> None:
         "nvidia",
     )
     left_out = [entry.message for entry in report.others if entry.code.value == "GPU939"]
-    assert left_out == ["not counted: 507 older messages; the facts have the newest of each device and kind"]
+    assert left_out == ["the facts lack 507 older messages of the same devices and kinds"]
     fewer = facts.model_copy(update={"kernel": facts.kernel.model_copy(update={"log_dropped": 506})})
     assert [codes(check(facts, known)).get("gpu-guest", []) for known in (facts, fewer)] == [[], ["GPU939"]]
 

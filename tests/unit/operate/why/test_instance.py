@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from gpustack.base.errors import UsageError
 from gpustack.base.findings import Code, Severity
-from gpustack.cloud.boot import BootRecord
+from gpustack.cloud.boot import BootRecord, ServerGroup
 from gpustack.cloud.flavors import Flavor, Sizes
 from gpustack.cloud.servers import ActionStep, Event, Server
 from gpustack.hosts.facts.store import load_snapshot
@@ -22,7 +22,7 @@ from gpustack.nova_options.scheduler import Scheduler
 from gpustack.novadb.databases import database
 from gpustack.novadb.sources import Sources as Cells
 from gpustack.operate.capacity.model import Outcome
-from gpustack.operate.why.instance import FailedPhase, InstanceAnswer, answer, failure, is_quoted, quoted
+from gpustack.operate.why.instance import FailedPhase, InstanceAnswer, answer, failure, is_quoted, neighbors, quoted
 from gpustack.operate.why.read import WhySources
 from gpustack.repair.hypervisor import Usage
 from support import growing_fleets
@@ -588,3 +588,44 @@ def test_a_failed_instance_is_not_followed(cell: CellFile, monkeypatch: pytest.M
     assert (found.gpus, found.failure is not None) == ((), True)
     nowhere = running(host=None)
     assert followed(nowhere, cell, using()).gpus == ()
+
+
+PLACED = {"a": "gpu1", "b": "gpu1", "c": "gpu2"}
+"""The hosts of instances; ``d`` has none."""
+HOSTS = ("gpu1", "gpu2", "gpu3")
+
+
+def group(policy: str, *members: str, most: int = 1) -> ServerGroup:
+    return ServerGroup(name="g", policy=policy, members=members, most=most)
+
+
+@pytest.mark.parametrize(
+    ("groups", "hints", "host", "accepting"),
+    [
+        ([group("anti-affinity", "a", "d")], {}, "", {"gpu2", "gpu3"}),
+        ([group("anti-affinity", "a", "b", "c", most=2)], {}, "", {"gpu2", "gpu3"}),
+        ([group("anti-affinity", "a", "c")], {}, "gpu1", {"gpu1", "gpu3"}),
+        ([group("affinity", "a", "d")], {}, "", {"gpu1"}),
+        ([group("affinity", "d")], {}, "", {"gpu1", "gpu2", "gpu3"}),
+        ([group("soft-anti-affinity", "a", "b", "c")], {}, "", {"gpu1", "gpu2", "gpu3"}),
+        ([], {"different_host": ("A",)}, "", {"gpu2", "gpu3"}),
+        ([], {"same_host": ("a", "c")}, "", {"gpu1", "gpu2"}),
+        ([], {"same_host": ("gone",)}, "", set()),
+        ([group("affinity", "a")], {"different_host": ("b",)}, "", set()),
+        ([], {"query": ("[]",)}, "", {"gpu1", "gpu2", "gpu3"}),
+    ],
+)
+def test_hosts_are_accepted_as_by_novas_filters(
+    groups: list[ServerGroup], hints: dict[str, tuple[str, ...]], host: str, accepting: set[str]
+) -> None:
+    rules = neighbors(host, groups, hints, PLACED)
+    assert {name for name in HOSTS if all(rule.accepts(name) for rule in rules)} == accepting
+
+
+def test_rules_name_the_filter_and_the_group() -> None:
+    (apart, hint) = neighbors("", [group("anti-affinity", "a", most=3)], {"same_host": ("c",)}, PLACED)
+    assert (apart.step, apart.wanted) == (
+        "ServerGroupAntiAffinityFilter",
+        "fewer than 3 instances of the server group g",
+    )
+    assert (hint.step, hint.wanted) == ("SameHostFilter", "a host with instances of the hint same_host")

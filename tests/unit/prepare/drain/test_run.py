@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
+from gpustack.cloud.closed import MAINTENANCE, Reasons, parse
 from gpustack.cloud.compute import Service
 from gpustack.cloud.network import Ports
 from gpustack.cloud.placement import Room
 from gpustack.cloud.servers import Server
+from gpustack.prepare.drain.drain import reason
 from gpustack.prepare.drain.model import InstanceChoices, Policy
 from gpustack.prepare.drain.plan import ServicePlan
-from gpustack.prepare.drain.run import Runner, Target
+from gpustack.prepare.drain.run import Runner, Target, find_service, lacking
 from gpustack.prepare.drain.steps import LiveMigrate
+from gpustack.prepare.plugin_api import service_target
 from support.compute_model import Killed, Nova
 
 STOPPED, MOVED, AFTER = "gpustack_stopped_for", "gpustack_moved_from", "gpustack_after"
@@ -273,11 +277,11 @@ def test_a_run_that_has_failed_says_why_the_host_is_out_of_service_and_what_is_l
     assert len(api.service.reason) <= 255
     assert not runner(api).resume().refused
     as_it_should_be(api, Policy.STOP)
-    for enabled, reason in ((True, ""), (False, "bad memory")):
+    for enabled, why in ((True, ""), (False, "bad memory")):
         api = two()
-        api.service = replace(api.service, enabled=enabled, reason=reason)
+        api.service = replace(api.service, enabled=enabled, reason=why)
         assert not runner(api).failed("why").todo
-        assert (api.service.enabled, api.service.reason) == (enabled, reason)
+        assert (api.service.enabled, api.service.reason) == (enabled, why)
 
 
 OLD, NEW = "8.0.5", "8.1.0"
@@ -312,3 +316,111 @@ def test_vgpus_migrate_live_between_hosts_that_can_do_it(libvirt: str | None, qe
     else:
         assert (plan.refused, whys[1]) == (False, "it has k4200")
         assert whys[0] == f"it has VGPU; needs libvirt 8.6.0 and qemu 8.1.0 on both hosts; {text}"
+
+
+SMALL, BIG = {"MEMORY_MB": 100, "VCPU": 1}, {"MEMORY_MB": 900, "VCPU": 1}
+
+
+def free(*memory: int, vcpus: int = 8, whole: bool = True) -> Room:
+    return Room(free={f"p{n}": {"MEMORY_MB": amount, "VCPU": vcpus} for n, amount in enumerate(memory)}, whole=whole)
+
+
+@pytest.mark.parametrize(
+    ("needs", "rooms", "expected"),
+    [
+        ([], [], []),
+        ([SMALL], [free(100)], []),
+        ([SMALL, BIG], [free(100), Room()], ["gpu1 b (b): 900 MEMORY_MB, 1 VCPU needed, and no other open host"]),
+        (
+            [BIG, BIG],
+            [free(1000, 799)] * 2,
+            ["gpu1 2 guests: 1800 MEMORY_MB needed, and all others that"],
+        ),
+        # It may not fit, but that is for the scheduler to say.
+        ([BIG, BIG], [free(1000, 800)] * 2, []),
+        ([BIG, BIG], [free(1000, 0, whole=False)] * 2, []),
+        ([{**SMALL, "DISK_GB": 9}] * 2, [Room(free={"p": SMALL, "q": SMALL, "pool": {"DISK_GB": 9}})] * 2, []),
+        ([SMALL, BIG], [free(100), Room(free={"other": {"MEMORY_MB": 900, "VCPU": 8}})], []),
+        (
+            [SMALL, SMALL],
+            [free(1000, vcpus=1)] * 2,
+            ["gpu1 2 guests: 2 VCPU needed, and all others that are open"],
+        ),
+    ],
+)
+def test_room(needs: list[dict[str, int]], rooms: list[Room], expected: list[str]) -> None:
+    moves = [LiveMigrate(server=name, name=name, why="") for name in "abc"]
+    findings = lacking("gpu1", list(zip(moves, needs, rooms, strict=False)))
+    assert {finding.code for finding in findings} <= {"GPU619"}
+    assert len(findings) == len(expected)
+    for finding, text in zip(findings, expected, strict=True):
+        assert f"{finding.place}: {finding.message}".startswith(text)
+
+
+NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
+
+
+def services(*hosts: str) -> list[Service]:
+    return [Service(id=str(number), host=host, enabled=True, up=True) for number, host in enumerate(hosts)]
+
+
+@pytest.mark.parametrize(
+    ("host", "own_name", "configured", "registered", "expected"),
+    [
+        ("gpu1", "gpu1", "", ["gpu1", "gpu10"], "gpu1"),
+        ("gpu1", "gpu1.example.org", "", ["gpu1.example.org"], "gpu1.example.org"),
+        ("GPU1", None, "", ["gpu1"], "gpu1"),
+        ("alias", "gpu1", "", ["gpu1"], "GPU621"),
+        ("10.0.0.1", "gpu1", "", ["gpu1"], "GPU621"),
+        ("10.0.0.1", "10.0.0.2", "", ["10.0.0.2"], "GPU621"),
+        ("10.0.0.1", None, "", ["10.0.0.2"], None),
+        ("gpu9", "gpu1", "", ["gpu1"], "GPU621"),
+        ("gpu1", "gpu1", "", ["gpu2"], None),
+        ("gpu1", "gpu1", "", [], None),
+        ("gpu1", "gpu1", "", ["gpu1.rack2.example.org"], "GPU603"),
+        ("gpu1.example.org", "gpu1.example.org", "", ["gpu1"], "GPU603"),
+        ("gpu1", "gpu1.example.org", "", ["gpu1", "gpu1.example.org"], "GPU603"),
+        ("gpu1", "gpu2", "", ["gpu1", "gpu2"], "GPU603"),
+        ("gpu1", "gpu1", "gpu1.rack2.example.org", ["gpu1", "gpu1.rack2.example.org"], "gpu1.rack2.example.org"),
+        ("gpu1", "gpu1", "gpu9", ["gpu1"], "GPU602"),
+        ("gpu1", "gpu1", "gpu1", ["gpu1", "gpu1"], "GPU602"),
+    ],
+)
+def test_a_service_is_found_by_its_name_or_not_at_all(
+    host: str, own_name: str | None, configured: str, registered: list[str], expected: str | None
+) -> None:
+    service, findings = find_service(host, own_name, configured, services(*registered))
+    if expected is not None and expected.startswith("GPU"):
+        assert (service, [finding.code for finding in findings]) == (None, [expected])
+    else:
+        assert (service.host if service else None, findings) == (expected, ())
+
+
+@pytest.mark.parametrize(
+    ("host", "own_name", "configured", "registered", "other_hosts", "code"),
+    [
+        ("gpu9", "gpu1", "", ["gpu1", "gpu2"], ["gpu1", "gpu2"], "GPU621"),
+        ("gpu1.rack1", "gpu1.rack2", "", ["gpu1.rack2"], ["gpu1.rack2"], "GPU620"),
+        ("gpu1", "gpu1.rack2", "", ["gpu1.rack2"], ["gpu1.rack2"], "GPU620"),
+        ("gpu1.rack1", "gpu1", "", ["gpu1"], ["gpu1.rack2"], "GPU620"),
+        ("gpu1", "gpu1", "", ["gpu1"], ["GPU1"], "GPU620"),
+        ("gpu9", "gpu9", "gpu1", ["gpu1", "gpu9"], ["gpu1"], "GPU620"),
+    ],
+)
+def test_a_host_that_lies_about_its_name_gets_no_other_hosts_service(
+    host: str, own_name: str, configured: str, registered: list[str], other_hosts: list[str], code: str
+) -> None:
+    service, (finding,) = find_service(host, own_name, configured, services(*registered), other_hosts)
+    assert (service, finding.code) == (None, code)
+
+
+def test_a_name_that_is_no_text_is_no_name() -> None:
+    assert service_target("gpu1", {"hostname": ["gpu2"]}, "").own_name is None
+
+
+def test_the_reason_fits_and_is_known_again() -> None:
+    text = Reasons().plus(MAINTENANCE, reason("the running kernel was started without intel_iommu=on; " * 9, NOW))
+    stored = text.to_text()
+    assert stored.startswith("gpustack: maintenance (since 2026-11-21T09:00:00Z: the running kernel")
+    assert len(stored) <= 255
+    assert MAINTENANCE in parse(stored).own
