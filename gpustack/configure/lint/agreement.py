@@ -75,11 +75,8 @@ def _difference(reference: Sequence[AliasLine], compared: Sequence[AliasLine]) -
             for key in different
         ]
         return "; ".join(differences) or None
-    return (
-        None
-        if {frozenset(d.items()) for d in expected} == {frozenset(d.items()) for d in actual}
-        else "their lines differ"
-    )
+    alike = {frozenset(d.items()) for d in expected} == {frozenset(d.items()) for d in actual}
+    return None if alike else "their lines differ"
 
 
 def _normal(alias: Mapping[str, Any]) -> dict[str, str]:
@@ -133,8 +130,7 @@ def _having(subject: LintSubject, line: AliasLine) -> list[str]:
 
 def _is_withheld(judged: HostVerdicts, function: Function) -> bool:
     """Whether `nova render` withholds a function: its GPU is out of service, blocked, or not completely read."""
-    verdict = judged.by_address.get(function.address)
-    if verdict is None or verdict.address != function.address:
+    if (verdict := judged.by_address.get(function.address)) is None or verdict.address != function.address:
         return False
     return verdict.out_of_service is not None or verdict.state in (State.BLOCKED, State.UNKNOWN)
 

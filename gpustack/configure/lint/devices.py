@@ -231,13 +231,15 @@ def _in_use(function: Function) -> bool:
 
 @check("Devices of the hosts")
 def blocked(subject: LintSubject) -> Iterator[Finding]:
-    """GPUs that are offered, although no instance can use them."""
+    """GPUs that are offered, although no instance can use them, or the spec has them out of service."""
     for source in subject.serving("compute"):
         specs = [line.spec for line in subject.devices_of(source) if line.spec is not None]
         for host in subject.hosts_of(source) if specs else ():
             judged = verdicts(subject.spec, host).by_address
             for address in sorted(offered(specs, host) & judged.keys()):
-                verdict = judged[address]
+                verdict, place = judged[address], f"{host.hostname} {address}"
+                if verdict.out_of_service:
+                    yield finding(Code.OUT_OF_SERVICE_LISTED, place=place, reason=verdict.out_of_service.why)
                 for reason in verdict.readiness.reasons if verdict.address == address else ():
                     if effect(reason) in (State.BLOCKED, State.UNKNOWN):
                         yield replace(reason, severity=Severity.WARNING)

@@ -120,6 +120,18 @@ def test_no_device_spec_is_advised_for_cards_that_are_withheld(tmp_path, reason)
     assert "GPU348" not in codes
 
 
+def test_cards_out_of_service_that_are_offered_are_reported(tmp_path):
+    text = 'version: 1\nmodels: {gpu: {match: {vendor: "10de", product: "11b4"}}}\nhosts: {gpu01: [gpu]}\n'
+    spec = parse_spec(text + 'out_of_service: [{host: gpu01, address: "0000:88:00.0", reason: sick}]\n', "test")
+    file = tmp_path / "gpu01" / "nova-compute.conf"
+    file.parent.mkdir()
+    file.write_text('[pci]\ndevice_spec = {"vendor_id": "10de", "product_id": "11b4"}\n')
+    subject = LintSubject(release=releases.release("2025.2"), hosts=[host("k4200-prepared")], spec=spec)
+    listed = [(f.place, f.message) for f in lint([str(file)], subject).findings if f.code == "GPU461"]
+    assert [place for place, _message in listed] == ["gpu01 0000:88:00.0"]
+    assert "(sick)" in listed[0][1]
+
+
 def test_a_misspelled_filter_is_named_and_not_kept(tmp_path):
     file = tmp_path / "nova-scheduler.conf"
     file.write_text("[filter_scheduler]\nenabled_filters = ComputeFilter,PciPassThroughFilter\n")
