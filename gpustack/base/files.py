@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 E = TypeVar("E", bound=GpustackError)
 _PACKAGE = Path(__file__).resolve().parents[1]
 _COLLECTION = "ansible_collections/nova_gpustack/passthrough"
+_OPEN = (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))  # devices and open files, which no other user chooses
 
 
 def data_dir(name: str) -> Path:
@@ -217,7 +218,7 @@ def write_atomic(
 
     The new content is written to a temporary file in the same directory, synced, given ``mode`` and renamed. Readers
     see the old content or the new, and the mode is never wider than ``mode``. The directory is synced too, so the
-    file survives a power failure after the return. A device or a pipe (``/dev/null``, ``/dev/stdout``) is written to.
+    file survives a power failure after the return. A device, an open file or a pipe of this user is written to.
 
     :param text: the content, or its parts, which are written one by one.
     :param mode: permission bits. A text from other files has the bits that all of them have.
@@ -233,8 +234,8 @@ def write_atomic(
 
 def _write_atomic(path: Path, parts: Iterable[str | bytes], mode: int, new: bool, owner: os.stat_result | None) -> None:
     content = (part.encode() if isinstance(part, str) else part for part in parts)
-    is_open_file = path.is_symlink() and path.readlink().is_relative_to("/proc")
-    if not new and (is_open_file or (path.exists() and not path.is_file() and not path.is_dir())):
+    is_own_pipe = not path.is_symlink() and path.is_fifo() and path.stat().st_uid == os.geteuid()
+    if not new and (is_own_pipe or (path.parent in _OPEN and path.exists())):
         with path.open("ab") as stream:  # keeps the earlier output of a redirection
             stream.writelines(content)
         return

@@ -90,8 +90,8 @@ def projects(cloud: Connection, ref: str = "") -> tuple[Project, ...]:
         single = find(cloud, "identity", f"/projects/{ref}", doing)
         entries = [] if single is None else [single.get("project")]
     else:
-        query = f"name={quote(ref, safe='')}" if ref else ""
-        entries = listing(cloud, "identity", f"/projects?{query}", "projects", doing)
+        path = f"/projects?name={quote(ref, safe='')}" if ref else "/projects?"
+        entries = listing(cloud, "identity", path, "projects", doing)
     with well_formed(doing):
         found = (
             Project(id=str(entry["id"]), name=str(entry["name"]), domain=str(entry.get("domain_id") or ""))

@@ -23,17 +23,18 @@ def test_a_missing_directory_is_created_by_the_remedy(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["pipe", "file"])
 def test_an_open_file_is_written_to_and_not_replaced(tmp_path: Path, kind: str) -> None:
-    """/dev/stdout is such a link, and as root a new file would replace it for all programs."""
-    link = tmp_path / "stdout"
+    """As /dev/stdout: as root, a new file would replace it for all programs. Other links may be of others."""
     if kind == "pipe":
         reading, writing = os.pipe()
     else:
         reading = os.open(tmp_path / "out", os.O_RDONLY | os.O_CREAT)
         writing = os.open(tmp_path / "out", os.O_WRONLY)
-    link.symlink_to(f"/proc/self/fd/{writing}")
     os.write(writing, b"before ")
-    write_atomic(link, "x", mode=0o600)
-    assert link.is_symlink()
+    write_atomic(Path(f"/dev/fd/{writing}"), "x", mode=0o600)
+    link = tmp_path / "link"
+    link.symlink_to(f"/proc/self/fd/{writing}")
+    write_atomic(link, "secret", mode=0o600)
+    assert (link.is_symlink(), link.read_text()) == (False, "secret")
     assert os.read(reading, 100) == b"before x"
     os.close(reading)
     os.close(writing)
