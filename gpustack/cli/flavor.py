@@ -18,6 +18,7 @@ from gpustack.cli.common import Lister, ShowOne, is_for_machines
 from gpustack.cli.options import option
 from gpustack.cli.output import Table, table
 from gpustack.cloud.flavors import FlavorCloud, readable
+from gpustack.cloud.session import FORBIDDEN, tolerating
 from gpustack.fleet.cards import requested_gpus
 from gpustack.offer.flavor.apply import answers, deletion
 from gpustack.offer.flavor.changes import changes, with_projects
@@ -112,7 +113,6 @@ class FlavorShowCommand(InCloud, ShowOne):
         spec = read_spec(parsed_args.spec)
         cloud = self.cloud(parsed_args)
         flavor = find_flavor(cloud.flavors(), parsed_args.flavor)
-        access = "public" if flavor.public else sorted(cloud.access(flavor.id))
         fields: dict[str, object] = {
             "name": flavor.name,
             "id": flavor.id,
@@ -122,10 +122,13 @@ class FlavorShowCommand(InCloud, ShowOne):
             "models": _models(spec, _gpus(spec, flavor)),
             **flavor.sizes.to_dict(),
             "numa_policy": _numa_policy(spec, flavor),
-            "access": access,
-            "instances": cloud.users(flavor.id),
+            "access": "public" if flavor.public else "private",
+            "instances": None,
             "extra_specs": dict(sorted(flavor.extra_specs.items())),
         }
+        with tolerating(FORBIDDEN):  # users of one project may not see the other projects
+            fields |= {} if flavor.public else {"access": sorted(cloud.access(flavor.id))}
+            fields["instances"] = cloud.users(flavor.id)
         if not is_for_machines(parsed_args):
             fields = {key: _in_words(value) for key, value in fields.items()}
         return tuple(fields), tuple(fields.values())

@@ -1,5 +1,4 @@
-"""Checks of PCI in Placement: all compute hosts must report before the other services schedule by it, and the options
-must keep requests for several GPUs possible."""
+"""Checks of PCI in Placement, and of the options that keep requests for several GPUs possible."""
 
 from collections.abc import Iterator
 

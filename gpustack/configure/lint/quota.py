@@ -1,5 +1,4 @@
-"""Check that Nova enforces the limits that the spec sets (quotas), that hosts have their markers, and that
-nova-scheduler reads the aggregates with which the spec reserves GPU hosts (``tenancy``)."""
+"""Checks that Nova enforces the limits of the spec, that hosts have their markers, and that hosts are reserved."""
 
 from collections.abc import Iterator
 from pathlib import PurePosixPath

@@ -154,9 +154,7 @@ def answer(cloud: Connection, name: str, sources: WhySources) -> InstanceAnswer:
         found.failure = failure(found.boot, failed, steps or [])
         found.log = quoted(sources.log or (), server.id, found.failure.request)
         if sources.log is not None and not found.log:
-            found.gaps.append(
-                "no line of the logs is about its failure; nova-scheduler writes such lines at level INFO"
-            )
+            found.gaps.append("no line of the logs is about its failure; nova-scheduler writes one at level INFO")
         if found.failure.phase is not FailedPhase.API and server.count:
             try:
                 _compare(cloud, found, failed, sources)

@@ -12,6 +12,7 @@ import yaml
 from gpustack.cli.app import main
 from gpustack.cli.flavor import InCloud
 from gpustack.cloud.flavors import Sizes
+from gpustack.cloud.session import Refused
 from gpustack.offer.flavor.flavors import PresentFlavor
 from gpustack.spec.extra_specs import ALIAS
 from support.change_runs import without_cloud
@@ -97,6 +98,24 @@ def test_plan_apply_list_show(cloud: NovaModel, capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out == "g1.1 K4200:1 32 GiB\ng1.2 K4200:2 64 GiB\nlab K4200:1 8 GiB\n"
     assert main(["flavor", "show", "lab", "-f", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["gpus"] == {"K4200": 1}
+
+
+@pytest.mark.parametrize(("name", "access"), [("g1.1", "public"), ("lab", "private")])
+def test_users_of_one_project_see_a_flavor(
+    cloud: NovaModel, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str, access: str
+) -> None:
+    """Nova refuses them the projects of a private flavor, and the instances of other projects."""
+
+    def refuse(_flavor: str) -> None:
+        raise Refused("Policy doesn't allow it", status=403)
+
+    assert main(["flavor", "apply", "gpustack.yaml", "--yes"]) == 0
+    capsys.readouterr()
+    monkeypatch.setattr(cloud, "users", refuse)
+    monkeypatch.setattr(cloud, "access", refuse)
+    assert main(["flavor", "show", name, "-f", "json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["access"], shown["instances"], shown["gpus"]) == (access, None, {"K4200": 1})
 
 
 def test_a_flavor_without_a_common_driver(cloud: NovaModel, capsys: pytest.CaptureFixture[str]) -> None:

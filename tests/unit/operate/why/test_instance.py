@@ -206,7 +206,7 @@ def test_logs_without_a_line_about_the_failure_are_a_gap(tmp_path: Path) -> None
         tmp_path, log=("Filtering removed all hosts for 'other'. Filter results: []",)
     )
     assert found.log == ()
-    assert "no line of the logs is about its failure; nova-scheduler writes such lines at level INFO" in found.gaps
+    assert "no line of the logs is about its failure; nova-scheduler writes one at level INFO" in found.gaps
 
 
 ACTIONS = (
