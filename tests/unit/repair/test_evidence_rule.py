@@ -98,7 +98,8 @@ def offered_beside_taken(cloud: SmallCloud) -> set[int]:
 
 def only_where_mapped(others: OtherCells, here: Mapping[str, Instance | None], own_cell: str) -> dict[str, Elsewhere]:
     """A mutant of ``OtherCells.look_up``: instances are looked up only in the cell to which they are mapped."""
-    mapped = {pointer.cell for pointer in others._api().of_instances(here).values()}
+    assert others.api
+    mapped = {pointer.cell for pointer in others._mapped(others.api).of_instances(here).values()}
     fewer = OtherCells(api=others.api, cells=tuple(cell for cell in others.cells if cell.uuid in mapped))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(other_cells, "contradiction", lambda *_evidence: None)
