@@ -14,15 +14,28 @@ from gpustack.changes.journal_lines import RunHead
 from gpustack.changes.run import run as run_changes
 from gpustack.changes.undo import plan_undo
 from gpustack.cli.change import former, kinds
+from gpustack.novadb.clock import HostState
 from gpustack.novadb.sources import Sources
 from gpustack.repair import plan
 from gpustack.repair.changes import RepairChange, RepairUndo, planned
 from gpustack.repair.hypervisor import Usage
 from gpustack.repair.outcome import Repairing
 from gpustack.repair.plan import Selection
-from gpustack.repair.verdict import PlannedVerdict
+from gpustack.repair.verdict import PlannedVerdict, Repair, Status, Verdict
 from support.cellfile import CellFile, answering
 
+LEAK = Verdict(
+    klass="A",
+    title="a leak",
+    status=Status.STALE,
+    cell="cell1",
+    host="gpu1",
+    node="gpu1",
+    host_state=HostState.DOWN,
+    evidence=(),
+    because="nobody uses it",
+    repair=Repair.FREE,
+)
 SELECTION = Selection(stopped=frozenset({"stopped"}), unblock=frozenset({("stopped", "0000:03:00.0")}))
 
 

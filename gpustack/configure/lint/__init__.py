@@ -19,7 +19,7 @@ from gpustack.configure.lint import (
     networks,
     options,
     placement,
-    quota,
+    projects,
     vendordata,
 )
 from gpustack.configure.lint.registry import CHECKS
@@ -34,7 +34,7 @@ FAMILIES = (
     agreement,
     filters,
     placement,
-    quota,
+    projects,
     compute_start,
     compute,
     vendordata,

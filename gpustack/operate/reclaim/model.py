@@ -1,4 +1,4 @@
-"""The rules, an instance with everything that decides about it, and the decision. Plain data."""
+"""The rules, an instance with everything that decides about it, the decision, and its columns. Plain data."""
 
 import enum
 from collections.abc import Callable, Iterable, Mapping

@@ -1,6 +1,7 @@
 """Carry plans out: read, do what can be done, and read again, until nothing is left or the time is up.
 
 A run remembers only its own requests. It reads the state that an earlier run left, and so continues an interrupted run.
+Before, the service of the host is found, and the room for its guests.
 """
 
 import time

@@ -1,4 +1,4 @@
-"""``gpustack guest render``: output, formats, unknown flavors, flavors that are left out."""
+"""``gpustack guest render`` and ``guest vendordata``: output, formats, files, flavors that are left out."""
 
 from __future__ import annotations
 

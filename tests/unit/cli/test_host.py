@@ -1,4 +1,4 @@
-"""``gpustack host plan``: formats, exit codes, and hosts that can't be planned beside those that can."""
+"""``gpustack host plan`` and ``host image``: formats, exit codes, hosts that can't be planned beside those that can."""
 
 from __future__ import annotations
 

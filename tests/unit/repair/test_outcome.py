@@ -8,24 +8,12 @@ from typing import Any, cast
 import pytest
 
 from gpustack.changes.change import ChangeResult
-from gpustack.novadb.clock import HostState
 from gpustack.repair.outcome import GONE, about, key, refused, skipped
-from gpustack.repair.verdict import PlannedVerdict, Repair, Status, Verdict
+from gpustack.repair.verdict import PlannedVerdict
+from support.cleanup_runs import LEAK
 
-VERDICT = Verdict(
-    klass="A",
-    title="a leak",
-    status=Status.STALE,
-    cell="cell1",
-    host="gpu1",
-    node="gpu1",
-    host_state=HostState.DOWN,
-    evidence=(),
-    because="nobody uses it",
-    repair=Repair.FREE,
-)
 PLANNED = {
-    **VERDICT.to_dict(),
+    **LEAK.to_dict(),
     "devices": [{"id": 1, "address": "0000:81:00.0", "status": "allocated", "dev_type": "type-PCI"}],
     "allocation": {"provider": "p", "name": "n", "addresses": "a", "consumer": "vm"},
 }
@@ -69,8 +57,8 @@ def test_a_repair_is_the_same_if_it_writes_the_same_rows_alike(
 
 
 def test_a_repair_ends_without_the_permission_of_the_hosts() -> None:
-    assert refused(VERDICT) is None
-    ended = refused(VERDICT.undecided("gpu1 is silent", "ask again"))
+    assert refused(LEAK) is None
+    ended = refused(LEAK.undecided("gpu1 is silent", "ask again"))
     assert ended == skipped("undecided: gpu1 is silent; ask again")
     assert (skipped("x").result, skipped("x").detail) == (ChangeResult.SKIPPED, "x")
     assert GONE.result is ChangeResult.UNCHANGED

@@ -13,25 +13,13 @@ from typing import Any
 import pytest
 
 from gpustack.base.errors import JournalError
-from gpustack.novadb.clock import HostState
 from gpustack.novadb.sources import Sources
 from gpustack.repair import plan, show
 from gpustack.repair.verdict import Allocation, Repair, Status, Verdict
 from support.cellfile import CellFile, fill, nova_conf
-from support.cleanup_runs import SELECTION
+from support.cleanup_runs import LEAK, SELECTION
 
-VERDICT = Verdict(
-    klass="A",
-    title="a leak",
-    status=Status.STALE,
-    cell="cell1",
-    host="gpu1",
-    node="gpu1",
-    host_state=HostState.DOWN,
-    evidence=("row 1 names vm", "vm is on gpu2"),
-    because="nobody uses it",
-    repair=Repair.FREE,
-)
+VERDICT = replace(LEAK, evidence=("row 1 names vm", "vm is on gpu2"))
 
 
 @pytest.mark.parametrize(

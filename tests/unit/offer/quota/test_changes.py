@@ -1,4 +1,4 @@
-"""Operations are carried out in order, until one fails; the next run plans the rest."""
+"""Operations are carried out in order, until one fails; the next run plans or completes the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of a spec: ids of projects, times in UTC."""
+"""The rules of a spec: ids of projects, times in UTC; the columns of decisions."""
 
 from __future__ import annotations
 

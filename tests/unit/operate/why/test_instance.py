@@ -1,4 +1,4 @@
-"""Why an instance failed: phases, the scheduler's log, names. Nova's answers are made."""
+"""Why an instance failed: phases, the scheduler's log, names, other instances. Nova's answers are made."""
 
 from __future__ import annotations
 

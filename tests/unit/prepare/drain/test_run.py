@@ -1,4 +1,4 @@
-"""Whole runs against a model of Nova: killed at every request, and taken up again."""
+"""Whole runs against a model of Nova, killed at every request; the service of a host, and room for its guests."""
 
 from __future__ import annotations
 

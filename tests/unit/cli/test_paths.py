@@ -1,4 +1,4 @@
-"""``gpustack playbook path``."""
+"""``gpustack playbook path`` and ``gpustack monitoring path``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpustack.cli import playbook
+from gpustack.cli import paths
 
 
 def test_the_directories_are_there(gpustack):
@@ -35,7 +35,7 @@ def test_a_name_prints_one_path(gpustack):
 
 
 def test_an_installation_without_them(gpustack, monkeypatch, tmp_path):
-    monkeypatch.setattr(playbook, "collection_dir", lambda: tmp_path)
+    monkeypatch.setattr(paths, "collection_dir", lambda: tmp_path)
     ran = gpustack("playbook", "path")
     assert ran.code == 1
     assert f"{tmp_path}/playbooks: the playbooks are missing from this installation" in ran.err

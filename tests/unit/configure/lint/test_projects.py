@@ -1,4 +1,4 @@
-"""Unified limits of nova-api, and the markers of hosts, if the spec has quotas."""
+"""Unified limits of nova-api and the markers of hosts, if the spec has quotas; reserved hosts."""
 
 from __future__ import annotations
 
