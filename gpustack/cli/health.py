@@ -30,7 +30,8 @@ class HealthCommand(OpenStackCommand, Lister):
     what is new since then counts, and GPUs that are missing or new are reported. `gpustack scan --save` writes a
     baseline. Also reports cards without the vGPUs that the unit prepares at boot. With --instances, asks Nova and
     Placement too: who has each GPU, how many of its vGPUs are in use, and where they differ from the host. The column
-    Health is ok, or has the codes of the findings, which are printed on stderr. With --kernel-log, reads a saved log
+    Health has the codes of the findings, which are printed on stderr. Without findings it is ok, or unknown if the
+    host was read without root. With --kernel-log, reads a saved log
     instead of hosts, and lists its signs.
     """
 
@@ -83,9 +84,8 @@ gpustack health --snapshot hosts.json -f json --exit-code; journalctl -k -b | gp
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Print the totals; report the findings, and the hosts that could not be read."""
         if parsed_args.formatter == "table":
-            states = Counter(
-                "with findings" if health.findings else "ok" for of_host in self._reports for health in of_host.gpus
-            )
+            judged_gpus = [health for of_host in self._reports for health in of_host.gpus]
+            states = Counter("with findings" if gpu.findings else gpu.without_findings for gpu in judged_gpus)
             self.show_total({"host": len(self._reports), "GPU": states.total()}, states)
         judged = zip(self._gathered.hosts, self._reports, strict=True) if self._reports else ()
         report_without_gpus(self, (host for host, report in judged if not report.gpus))

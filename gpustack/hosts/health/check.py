@@ -61,6 +61,11 @@ class Health:
     signs: tuple[Event, ...] = ()
     use: GpuUse | None = None
 
+    @property
+    def without_findings(self) -> str:
+        """What no finding means: nothing, if the facts lack the messages or whether the GPU answers."""
+        return "unknown" if self.host.kernel.log is None or self.gpu.main.responds is None else "ok"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
@@ -108,7 +113,7 @@ def _judged(
     findings = [
         *(f for f in assessed if f.code == Code.DEVICE_NOT_RESPONDING),
         *_errors(host, gpu, errors),
-        *_links(host, gpu, links),
+        *(found for found in links if found.place in {f"{host.hostname} {f.address}" for f in gpu.functions}),
         *(f for f in assessed if f.code in (Code.NO_RESET_METHOD, Code.ACS_SWITCHED_OFF)),
         *sign_findings(signs, _place(host, gpu), host.hostname, gpu.main.address),
         *_vgpus(host, gpu),
@@ -165,12 +170,6 @@ def _errors(host: Host, gpu: Gpu, errors: dict[str, ErrorCounters | None]) -> It
     corrected = [f"{n} at {address}" for address, e in known.items() if (n := e.correctable or 0) > MANY_CORRECTED]
     if corrected:
         yield finding(Code.CORRECTED_ERRORS, place=place, errors=", ".join(corrected))
-
-
-def _links(host: Host, gpu: Gpu, links: Iterable[Finding]) -> Iterator[Finding]:
-    """The narrow link of the card itself."""
-    places = {f"{host.hostname} {f.address}" for f in gpu.functions}
-    return (entry for entry in links if entry.place in places)
 
 
 # --- vGPUs ----------------------------------------------------------------------------------------------------------

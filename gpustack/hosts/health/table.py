@@ -48,7 +48,7 @@ _COLUMNS: tuple[Column[Health], ...] = (
         "findings",
         lambda health: [entry.to_dict() for entry in health.findings],
         "Health",
-        lambda health: codes(health.findings),
+        lambda health: codes(health.findings, health.without_findings),
     ),
     Column("responds", lambda health: health.gpu.main.responds),
     Column("fatal", lambda health: health.errors.fatal if health.errors else None, "Fatal"),

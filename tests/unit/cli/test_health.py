@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ def snapshots(tmp_path: Path) -> tuple[Path, Path]:
     for path, fatal in zip(paths, (0, 1), strict=True):
         for function in facts["pci"]:
             count = fatal if function["address"] == CARD else 0
+            function["responds"] = True
             function["aer"] = {"correctable": 0, "nonfatal": 0, "fatal": count}
         save_snapshot(path, [facts])
     return paths
@@ -41,6 +43,18 @@ def test_a_failing_gpu_has_a_finding_and_an_exit_code(snapshots: tuple[Path, Pat
     assert "gpustack gpu disable gpu01 0000:88:00.0" in ran.err
     assert gpustack("health", "--snapshot", baseline, "--exit-code").code == 0
     assert gpustack("health", "--snapshot", now, "--baseline", now, "--exit-code").code == 0
+
+
+def test_a_gpu_whose_facts_lack_the_signs_is_not_ok(
+    snapshots: tuple[Path, Path], gpustack: Any, tmp_path: Path
+) -> None:
+    without_root = json.loads(snapshots[0].read_text())
+    without_root["hosts"][0]["kernel"]["log"] = None
+    path = tmp_path / "without-root.json"
+    path.write_text(json.dumps(without_root))
+    ran = gpustack("health", "--snapshot", path)
+    assert re.findall(r" (ok|unknown) ", ran.out) == ["unknown", "unknown"]
+    assert "GPU772" in ran.err
 
 
 def test_formats_for_programs(snapshots: tuple[Path, Path], gpustack: Any) -> None:

@@ -152,8 +152,11 @@ def test_unknown_facts_are_reported() -> None:
     facts = host()
     blind = facts.model_copy(update={"kernel": facts.kernel.model_copy(update={"log": None})})
     blind = blind.with_pci(f.model_copy(update={"aer": None, "responds": None}) for f in facts.pci)
-    (entry,) = check(blind).others
+    report = check(blind)
+    (entry,) = report.others
     assert entry.code.value == "GPU772"
+    assert {health.without_findings for health in report.gpus} == {"unknown"}
+    assert {health.without_findings for health in check(host()).gpus} == {"ok"}
     assert "the kernel log, AER counters, whether each GPU answers" in entry.message
 
 
