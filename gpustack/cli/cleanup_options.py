@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from gpustack.base.errors import DatabaseError, GpustackError, UsageError
 from gpustack.base.text import quoted
 from gpustack.cli.common import Command, Lister
-from gpustack.cli.options import add_snapshot, option, pci_address, snapshot_hosts
+from gpustack.cli.options import Once, add_snapshot, option, pci_address, snapshot_hosts
 from gpustack.cloud import Connection
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
 
     group = parser.add_argument_group("selection")
     option(group, "--host HOST…", "check only rows of this host; can be repeated")
-    option(group, "--instance UUID", "check only rows of this instance")
+    option(group, "--instance UUID", "check only rows of this instance", action=Once)
     option(group, "--cell CELL…", "check only this cell, by name or uuid; can be repeated")
     option(
         group,

@@ -23,7 +23,7 @@ from gpustack.base.text import listed, printable
 from gpustack.cli import decoration, environment
 from gpustack.cli.inventory import add_inventory, add_limit, expanded, inventory, inventory_hosts
 from gpustack.cli.next_steps import arguments, step_of
-from gpustack.cli.options import add_snapshot, option, positive
+from gpustack.cli.options import Once, add_snapshot, option, positive
 from gpustack.cli.progress import reading
 from gpustack.cli.registry import command_class, gpustack_name, typed
 from gpustack.cli.tables import FittingTable, PlainCsv
@@ -398,7 +398,7 @@ def add_source_options(parser: argparse.ArgumentParser, default: str = HOSTS_OF_
     add_hosts(parser, "With --snapshot or -i, HOST selects from their hosts", default)
     source = parser.add_argument_group("other sources of facts").add_mutually_exclusive_group()
     option(source, "--local", "read this machine")
-    option(source, "--root DIR", "read this directory as the / of a host")
+    option(source, "--root DIR", "read this directory as the / of a host", action=Once)
     add_snapshot(source)
     ssh = parser.add_argument_group("SSH", "~/.ssh/config and known hosts apply; host keys are always checked")
     add_ssh_options(ssh, timeout=30.0)

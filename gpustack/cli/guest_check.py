@@ -9,7 +9,7 @@ from gpustack.base.columns import Column
 from gpustack.base.errors import UsageError
 from gpustack.base.findings import Finding
 from gpustack.cli.common import Lister, add_exit_code, add_ssh_options, ssh_options
-from gpustack.cli.options import option, positive, read_log
+from gpustack.cli.options import Once, option, positive, read_log
 from gpustack.cli.output import Table, table
 from gpustack.hosts.health import kernel_log
 from gpustack.offer.guest import check, source
@@ -41,7 +41,7 @@ openstack console log show gpu-vm | gpustack guest check --console - --gpus 2"""
         option(promise, "--gpus N", "the number of GPUs that the guest must have", type=positive)
         source = parser.add_mutually_exclusive_group()
         option(source, "--console FILE", "read this console log (-: standard input)", type=str)
-        option(source, "--root DIR", "read this directory as the / of a guest")
+        option(source, "--root DIR", "read this directory as the / of a guest", action=Once)
         option(source, "--ssh HOST", "read this guest over SSH, as [user@]name (default: this machine)")
         ssh = parser.add_argument_group("SSH", "~/.ssh/config and known hosts apply; host keys are always checked")
         add_ssh_options(ssh, timeout=30.0)

@@ -18,6 +18,17 @@ _LOG = 4 << 20  # bytes of a log that count
 _PATHS = frozenset({"FILE", "DIR", "SPEC"})
 
 
+class Once(argparse.Action):
+    """Store a value; refuse a second one, which would take its place without a word."""
+
+    def __call__(
+        self, parser: object, namespace: argparse.Namespace, values: object, option: str | None = None
+    ) -> None:
+        if (before := getattr(namespace, self.dest)) not in (self.default, values):
+            raise argparse.ArgumentError(self, f"{before} and {values}: it can't be repeated")
+        setattr(namespace, self.dest, values)
+
+
 def option(parser: argparse._ActionsContainer, usage: str, text: str, **more: Any) -> None:  # noqa: ANN401
     """Add an option: ``--prune``, ``--project P``, or ``--flavor NAME…``, which can be repeated.
 

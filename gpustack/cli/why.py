@@ -15,7 +15,7 @@ from gpustack.cli.cleanup_hosts import add_hypervisors
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister, ShowOne, add_exit_code, is_for_machines, ssh_options
 from gpustack.cli.gpu import TableCell, databases_of, scheduler_of
-from gpustack.cli.options import add_snapshot, option, positive, read_log, snapshot_hosts
+from gpustack.cli.options import Once, add_snapshot, option, positive, read_log, snapshot_hosts
 from gpustack.cli.output import Table, table
 from gpustack.cli.progress import counting
 from gpustack.hosts.facts.collector.text import lines
@@ -106,7 +106,7 @@ gpustack why flavor g1.k4200.8 --project research --image ubuntu --count 4 --exi
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("name", metavar="NAME", help="the flavor, by name or id")
-        option(parser, "--host HOST", "list every step of this host")
+        option(parser, "--host HOST", "list every step of this host", action=Once)
         option(parser, "--project P", "the project of the instances, by name or id")
         option(parser, "--image I", "the image, by name or id: its properties count too")
         option(parser, "--availability-zone Z", "the zone of the instances (default: any)", default="")

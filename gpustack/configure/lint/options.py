@@ -10,7 +10,6 @@ from gpustack.configure.deployed_filters import values
 from gpustack.configure.desired import PCI_FILTER
 from gpustack.configure.lint.registry import check
 from gpustack.configure.lint.subject import LintSubject
-from gpustack.configure.sources import Source
 from gpustack.nova_options import releases, tables
 from gpustack.nova_options.config import Setting
 from gpustack.nova_options.masking import is_secret
@@ -33,7 +32,7 @@ def names(subject: LintSubject) -> Iterator[Finding]:
             option = table.find(setting.group, setting.name)
             if option is not None:
                 yield from _deprecated(setting, option)
-            elif (other := _elsewhen(setting, source)) is not None:
+            elif (other := next(reversed(of_any_release(source.project).get(setting.path, ())), None)) is not None:
                 yield _not_read(setting, other, subject.release)
             elif setting.group not in table.groups and _intended_section(setting, table) is None:
                 unknown.setdefault(setting.group, []).append(setting)
@@ -53,11 +52,6 @@ def _deprecated(setting: Setting, option: Option) -> Iterator[Finding]:
             new_group=option.group,
             new_name=option.name,
         )
-
-
-def _elsewhen(setting: Setting, source: Source) -> Option | None:
-    """The option of another release that has this name; the newest, if the name meant several."""
-    return next(reversed(of_any_release(source.project).get(setting.path, ())), None)
 
 
 def _not_read(setting: Setting, option: Option, release: Release) -> Finding:

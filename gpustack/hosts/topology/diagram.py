@@ -14,7 +14,6 @@ from typing import Any
 from gpustack.base.findings import Finding
 from gpustack.base.text import printable
 from gpustack.hosts.topology.distance import Matrix, matrix
-from gpustack.hosts.topology.links import Rate
 from gpustack.hosts.topology.model import DEVICES, Kind, Node, RootBus, Topology
 from gpustack.hosts.topology.words import box_title, bus_title, details, title
 
@@ -174,7 +173,8 @@ def _bus(bus: RootBus) -> dict[str, Any]:
 
 
 def _node(node: Node) -> dict[str, Any]:
-    function = node.function
+    function, link = node.function, node.link
+    rates = {"now": link.now, "limit": link.limit, "own": link.own} if link else {}
     return {
         "address": node.address,
         "kind": node.kind.value,
@@ -188,12 +188,8 @@ def _node(node: Node) -> dict[str, Any]:
         "slot": function.slot,
         "interfaces": [interface.name for interface in function.uses.net],
         "infiniband": list(function.uses.infiniband),
-        "link": {name: _rate(getattr(node.link, name)) for name in ("now", "limit", "own")} if node.link else None,
+        "link": {name: {"width": rate.width, "gigatransfers": rate.speed} for name, rate in rates.items()} or None,
         "virtual_functions": [f.address for f in node.virtual_functions],
         "owner": node.owner,
         "children": [_node(child) for child in node.children],
     }
-
-
-def _rate(rate: Rate) -> dict[str, Any]:
-    return {"width": rate.width, "gigatransfers": rate.speed}

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gpustack.base.errors import HostError, SnapshotError
-from gpustack.cli.options import add_snapshot, option, read_log, snapshot_hosts
+from gpustack.cli.options import Once, add_snapshot, option, read_log, snapshot_hosts
 from gpustack.hosts.facts.store import save_snapshot
 from support.host_samples import raw_host
 
@@ -27,6 +27,15 @@ def test_usage_decides_the_kind_of_an_option(usage: str, words: list[str], value
     parser = argparse.ArgumentParser()
     option(parser, usage, "text", dest="value")
     assert parser.parse_args(words).value == value
+
+
+def test_a_second_source_is_refused_instead_of_lost(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = argparse.ArgumentParser()
+    option(parser, "--root DIR", "text", action=Once)
+    assert parser.parse_args(["--root", "a", "--root", "a"]).root == Path("a")
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--root", "a", "--root", "b"])
+    assert "argument --root: a and b: it can't be repeated" in capsys.readouterr().err
 
 
 def test_further_arguments_win() -> None:
