@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from gpustack.base.errors import GpustackError
 from gpustack.base.files import write_atomic
 from gpustack.hosts.facts.store import read_snapshot
+from gpustack.nova_options.config import read_files
 from gpustack_demo.embedded import limits
 from gpustack_demo.embedded.environment import Environment, ensure
 from gpustack_demo.embedded.glance import ensure_glance
@@ -72,11 +73,14 @@ def running(base: Path, snapshot: Sequence[Path], rendered: Path) -> Iterator[tu
     """Run :func:`nova_of` in ``base/cloud``, with frequent periodic tasks, and SSH to its hosts below ``base``.
 
     :param snapshot: the files or directories with the facts of the hosts.
-    :param rendered: the output of ``gpustack nova render``.
+    :param rendered: the output of ``gpustack nova render``, of which Placement has its part too.
     """
     directory = base / "cloud"
     with contextlib.ExitStack() as stack:
         nova = stack.enter_context(nova_of(directory, snapshot, rendered))
+        # Without its limits, Placement computes every choice of eight GPUs out of eight.
+        settings = read_files(sorted((rendered / "control/etc/placement/placement.conf.d").glob("*.conf"))).settings
+        nova.control.configure_placement({f"{setting.group}/{setting.name}": setting.value for setting in settings})
         with nova.connection() as admin:
             limits.register(admin)
             _upload(admin)

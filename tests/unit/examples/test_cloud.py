@@ -32,11 +32,13 @@ def test_a_long_installation_reports_progress(monkeypatch: pytest.MonkeyPatch, t
 def test_the_directory_of_a_host_follows_its_domains(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Without SSH too: undo on the directory would refuse to reboot under an instance that was deleted."""
     domains = [{"name": "instance-1", "uuid": "1", "state": "running"}]
+    options: dict[str, str] = {}
     control = SimpleNamespace(
         hosts=lambda: ["gpu01", "elsewhere"],
         periodic=lambda: None,
         domains=lambda name: domains,
         domain_xml=lambda name, uuid: "<domain/>",
+        configure_placement=options.update,
     )
     nova = SimpleNamespace(control=control, connection=contextlib.nullcontext)
     for name in ("nova_of", "ExampleSshServer"):
@@ -46,6 +48,9 @@ def test_the_directory_of_a_host_follows_its_domains(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(cloud, "_PERIOD", 0.01)
     status = tmp_path / "gpu01/run/libvirt/qemu/instance-1.xml"
     (tmp_path / "gpu01").mkdir()
+    rendered = tmp_path / "nova/control/etc/placement/placement.conf.d/300-gpustack.conf"
+    rendered.parent.mkdir(parents=True)
+    rendered.write_text("[placement]\nmax_allocation_candidates = 1000\n")
 
     def wait(exists: bool) -> None:
         end = time.monotonic() + 30
@@ -57,4 +62,5 @@ def test_the_directory_of_a_host_follows_its_domains(monkeypatch: pytest.MonkeyP
         wait(True)
         domains.clear()
         wait(False)
+    assert options == {"placement/max_allocation_candidates": "1000"}
     assert not (tmp_path / "elsewhere").exists()
