@@ -186,8 +186,8 @@ class WhyHostCommand(WhyCommand, Lister):
     """Show the first broken link between each GPU of a host and new instances.
 
     The links are the hardware, the spec, its verdict, the driver, device_spec, the row of Nova, Placement,
-    nova-compute, and whether the GPU is in service. The first line counts the GPUs that reach each link. A link that
-    no source shows is empty. Name nova.conf of nova-compute with --config-file for device_spec.
+    nova-compute, and whether the GPU is in service, which comes first. The first line counts the GPUs that reach each
+    link. A link that no source shows is empty. Name nova.conf of nova-compute with --config-file for device_spec.
 
     Exit codes: 0 the question was answered. With --exit-code: 3 something is broken, 23 a source is missing.
     """

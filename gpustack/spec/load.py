@@ -171,7 +171,7 @@ def examine_file(path: FilePath) -> Examination:
             content = stream.read(MAX_BYTES + 1)
     except OSError as error:
         missing = isinstance(error, FileNotFoundError)
-        remedy = "run `gpustack spec init` to write a first spec" if missing else file_remedy(error)
+        remedy = "name another file, or run `gpustack spec init` to write a first spec" if missing else file_remedy(error)
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise SpecError(f"the spec can't be read: {reason}", where=str(path), remedy=remedy) from error
     return examine(content, str(path))

@@ -126,12 +126,12 @@ def _gpus(index: Index, fleet: Fleet, name: str, sources: WhySources) -> Iterato
         if verdict is None and facts is not None and gpu is not None and gpu.parent in of_facts:
             verdict = of_facts[gpu.parent]
         records = {
+            IN_SERVICE: _in_service(verdict, gpu),  # first: who takes a GPU out of service breaks other links with it
             HOST: None if facts is None else address in facts.functions,
             **_prepared(verdict),
             DEVICE_SPEC: None if offered is None else address in offered,
             **_offered(index, name, address, gpu),
             SERVICE: service == "up" if service else None,
-            IN_SERVICE: _in_service(verdict, gpu),
         }
         reasons = verdict.readiness.reasons if verdict else ()
         if service in _CLOSED and all(records[link] is not False for link in (READY, BOUND)):

@@ -84,6 +84,17 @@ def asked(
         ({"state": {"state": "down"}}, "service", ["GPU575"]),
         ({"devices": tuple(device("gpu1", bus, capacity=int(bus != 0x81)) for bus in BUSES)}, "in service", ["GPU594"]),
         ({"spec": SPEC + OUT}, "in service", ["GPU594", "GPU760"]),
+        # As render withholds it, and nova-compute then reports it:
+        (
+            {
+                "spec": SPEC + OUT,
+                "device_specs": ONE_LESS,
+                "rows": tuple(map(row, BUSES[1:])),
+                "devices": tuple(device("gpu1", bus) for bus in BUSES[1:]),
+            },
+            "in service",
+            ["GPU591", "GPU594"],
+        ),
     ],
 )
 def test_the_first_broken_link_of_a_gpu_is_named(
