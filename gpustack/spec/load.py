@@ -3,7 +3,6 @@
 The part of the JSON schema for a path of a spec, and its description for a message.
 """
 
-import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -170,10 +169,9 @@ def examine_file(path: FilePath) -> Examination:
         with path.open("rb") as stream:
             content = stream.read(MAX_BYTES + 1)
     except OSError as error:
-        missing = isinstance(error, FileNotFoundError)
-        remedy = "name another file, or run `gpustack spec init` to write a first spec" if missing else file_remedy(error)
-        reason = os.strerror(error.errno) if error.errno else str(error)
-        raise SpecError(f"the spec can't be read: {reason}", where=str(path), remedy=remedy) from error
+        init = "name another file, or write one with `gpustack spec init`"
+        remedy = init if isinstance(error, FileNotFoundError) else file_remedy(error)
+        raise SpecError(f"the spec can't be read: {error.strerror or error}", where=str(path), remedy=remedy) from error
     return examine(content, str(path))
 
 

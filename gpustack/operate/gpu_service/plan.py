@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 from gpustack.base.findings import Code, Finding, finding
-from gpustack.base.text import quoted
 from gpustack.changes.change import CloudChange
 from gpustack.changes.closed import reason_change
 from gpustack.changes.history import LastChange
@@ -38,6 +37,7 @@ class Seen:
     :ivar entry: its entry in the spec.
     :ivar reserved_by: the record of its reservation; None if it is not reserved, or by somebody else.
     :ivar one_time_use: whether Nova reserves it when an instance gets it.
+    :ivar sources: the arguments of ``nova render`` for its host.
     """
 
     host: str
@@ -50,6 +50,7 @@ class Seen:
     entry: OutOfService | None = None
     reserved_by: LastChange | None = None
     one_time_use: bool = False
+    sources: str = "SPEC HOST --snapshot FILE"
 
     @property
     def place(self) -> str:
@@ -246,10 +247,8 @@ def _steps_off(seen: Seen) -> Iterator[str]:
 
 def _render(seen: Seen) -> str:
     part = "configuration" if seen.gpu is not None and seen.gpu.dev_type == MDEV else "device_spec"
-    return (
-        f"render and install the {part} of {seen.host}: gpustack nova render gpustack.yaml {quoted(seen.host)}"
-        " --snapshot hosts.json --service compute, or the playbook nova.yml"
-    )
+    command = f"gpustack nova render {seen.sources} --service compute"
+    return f"render and install the {part} of {seen.host}: {command}, or the playbook nova.yml"
 
 
 # --- back in service ------------------------------------------------------------------------------------------------

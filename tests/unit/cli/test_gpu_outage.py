@@ -92,6 +92,8 @@ def test_nothing_is_written_without_confirmation(cloud: NovaModel, gpustack: Any
     assert "VM1 (vm1, ACTIVE) has the GPU (project p1, user u1)" in ran.err
     assert "after its instance ends: the reservation in Placement (gpustack)" in ran.out
     assert '  - {host: "gpu1", address: "0000:81:00.0", reason: "no reset"' in ran.out
+    assert f"gpustack nova render {spec} gpu1 --snapshot=FILE --service compute" in ran.out
+    assert "gpustack nova render SPEC gpu1" in gpustack(*DISABLE, "--dry-run").out
 
 
 def test_both_protections_if_it_is_unknown_how_nova_schedules(cloud: NovaModel, gpustack: Any) -> None:
