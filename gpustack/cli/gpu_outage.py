@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from gpustack.base.errors import CloudError, UsageError
-from gpustack.base.text import quoted
 from gpustack.changes.closed import ReasonChange
 from gpustack.cli.change import ChangeCommand, refuse_errors, show_operations
 from gpustack.cli.common import add_exit_code
@@ -68,9 +67,8 @@ class _OutageCommand(FleetCommand, ChangeCommand):
         places, changes = (seen.place, seen.host), unenforced(fleet)  # what this command is about to change
         findings = (entry for entry in fleet.findings if entry.place in places and entry not in changes)
         self._fleet = replace(fleet, findings=tuple(findings))
-        snapshot = (f"--snapshot={path}" for path in parsed_args.snapshot or ("FILE",))
-        words = (parsed_args.spec or "SPEC", seen.host, *snapshot)
-        return replace(seen, sources=" ".join(map(quoted, words)))
+        snapshot = [f"--snapshot={path}" for path in parsed_args.snapshot or ("FILE",)]
+        return replace(seen, sources=[str(parsed_args.spec or "SPEC"), seen.host, *snapshot])
 
     def _refuse_without_rights(self, plan: OutagePlan, parsed_args: argparse.Namespace) -> None:
         cloud = self.connection(parsed_args)

@@ -166,7 +166,7 @@ class _Planning:
     def plan(self, groups: frozenset[str]) -> CloudPlan:
         flavors = self._flavors() if "flavors" in groups else None
         tenancy = self._tenancy(flavors) if "tenancy" in groups else None
-        quotas = self._quotas() if "quotas" in groups else None
+        quotas = self._quotas(flavors) if "quotas" in groups else None
         if "images" in groups:
             self._images()
         if flavors is not None:
@@ -246,7 +246,7 @@ class _Planning:
                 if all(len(projects) == 1 for projects in found):
                     yield flavor.id, [project.id for (project,) in found]
 
-    def _quotas(self) -> QuotaPlan:
+    def _quotas(self, flavors: FlavorPlan | None) -> QuotaPlan:
         spec, hosts = self.spec, self.choices.hosts
         wanted = wanted_limits(spec)
         gpus = None if hosts is None else gpus_of(spec, hosts)
@@ -260,7 +260,8 @@ class _Planning:
         self.findings += [entry for entry in doubts(spec, hosts or ()) if entry not in self.findings]
         self.findings += self._checks(gaps)
         if markers(spec):
-            self.findings += uncounted(spec, self._present())
+            later = flavor_plans.resulting(self._present(), flavors.operations if flavors else ())
+            self.findings += uncounted(spec, later)
         if gpus and markers(spec):
             self.findings += differing(spec, gpus, self.keystone.inventories(gpus))
         self.changes += plan.operations

@@ -10,7 +10,8 @@ configuration stays, with its reservation.
 """
 
 import json
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 from gpustack.base.findings import Code, Finding, finding
@@ -37,7 +38,7 @@ class Seen:
     :ivar entry: its entry in the spec.
     :ivar reserved_by: the record of its reservation; None if it is not reserved, or by somebody else.
     :ivar one_time_use: whether Nova reserves it when an instance gets it.
-    :ivar sources: the arguments of ``nova render`` for its host.
+    :ivar sources: the arguments of ``nova render`` for the host.
     """
 
     host: str
@@ -50,7 +51,7 @@ class Seen:
     entry: OutOfService | None = None
     reserved_by: LastChange | None = None
     one_time_use: bool = False
-    sources: str = "SPEC HOST --snapshot FILE"
+    sources: Sequence[str] = ("SPEC", "HOST", "--snapshot=FILE")
 
     @property
     def place(self) -> str:
@@ -247,7 +248,7 @@ def _steps_off(seen: Seen) -> Iterator[str]:
 
 def _render(seen: Seen) -> str:
     part = "configuration" if seen.gpu is not None and seen.gpu.dev_type == MDEV else "device_spec"
-    command = f"gpustack nova render {seen.sources} --service compute"
+    command = f"gpustack nova render {shlex.join(seen.sources)} --service compute"
     return f"render and install the {part} of {seen.host}: {command}, or the playbook nova.yml"
 
 

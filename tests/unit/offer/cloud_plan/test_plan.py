@@ -266,6 +266,20 @@ def test_limits_are_compared_with_flavors_and_hosts(
     assert sorted({entry.code.value for entry in found} & {"GPU743", "GPU744", "GPU746"}) == codes
 
 
+def test_a_flavor_that_the_same_plan_corrects_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = {"pci_passthrough:alias": "k4200:1"}
+    listed = [
+        {**private(1), "name": name, "id": name, "os-flavor-access:is_public": True, "extra_specs": counted}
+        for name in ("g2", "of others")
+    ]
+    monkeypatch.setitem(ANSWERS, "compute /flavors/detail", (200, {"flavors": listed}))
+    cloud, limits = StandIn(dict(ANSWERS)), _Limits(Present())
+    monkeypatch.setattr("gpustack.offer.cloud_plan.plan.LimitsCloud", lambda connection: limits)
+    adopting = CloudChoices(release=CHOICES.release, flavors=FlavorChoices(adopt=True))
+    made = plan(cloud.connection, spec(tmp_path, "quotas", "flavors"), frozenset({"quotas", "flavors"}), adopting)
+    assert [entry.place for entry in made.findings if entry.code == "GPU744"] == ["of others"]
+
+
 def test_the_trait_of_the_spec_is_read_or_the_usual_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for sections, trait in (((), "CUSTOM_GPU_HOST"), (("tenancy",), "CUSTOM_OWN")):
         monkeypatch.setitem(SECTIONS, "tenancy", {"trait": trait, "aggregates": {"gpu": {}}})
