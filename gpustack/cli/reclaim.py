@@ -104,10 +104,10 @@ gpustack reclaim plan gpustack.yaml --snapshot-space 500 --exit-code"""
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report the sum, the findings, and what is missing."""
         idle = [decision for decision in self._plan.decisions if decision.reason]
-        self.report(f"{sum(entry.gpus for entry in idle)} GPUs are held by {len(idle)} idle instances")
+        self.report(f"idle instances: {len(idle)}, GPUs of them: {sum(entry.gpus for entry in idle)}")
         if without := [decision for decision in self._plan.decisions if decision.held]:
             count = sum(entry.gpus for entry in without)
-            self.report(f"{count} more are held by {len(without)} instances that no rule covers")
+            self.report(f"instances that no rule covers: {len(without)}, GPUs of them: {count}")
         self.report_plan()
         super().after(parsed_args)
         self.outcome = "notify" if self._plan.of(Step.NOTIFY, Step.WITHDRAW) else ""

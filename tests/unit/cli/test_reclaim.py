@@ -109,7 +109,7 @@ def test_the_plan_lists_idle_instances(cloud: StandIn, spec: str, gpustack: Any)
     (row,) = json.loads(ran.out)
     assert (ran.code, row["server"], row["server_name"], row["step"]) == (3, "vm1", HOSTILE, "notify")
     assert (row["reason"], row["gpus"], row["user_name"]) == ("SHUTOFF for 5 h", 1, "ada")
-    assert "1 GPUs are held by 1 idle instances" in ran.err
+    assert "idle instances: 1, GPUs of them: 1" in ran.err
     for form in ("table", "csv", "yaml", "value"):
         ran = gpustack("reclaim", "plan", spec, "-f", form)
         assert (ran.code, "vm1" in ran.out, "\x1b" in ran.out) == (0, True, False)
@@ -127,7 +127,7 @@ def test_instances_that_no_rule_covers_are_listed_only(cloud: StandIn, spec: str
     for name, row in rows.items():
         assert row["held"].startswith(f"held, no rule ({name[:-1].upper()} with its GPUs for ")
         assert (row["step"], row["reason"], row["gpus"]) == ("nothing", None, 1)
-    assert "3 more are held by 3 instances that no rule covers" in ran.err
+    assert "instances that no rule covers: 3, GPUs of them: 3" in ran.err
     assert not [line for line in cloud.requests if any(f"servers/{name}" in line for name in rows)]
     for form in ("table", "csv", "yaml"):
         assert "held, no rule (RESCUE" in gpustack("reclaim", "plan", spec, "-f", form).out
