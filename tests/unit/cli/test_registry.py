@@ -37,7 +37,7 @@ def texts() -> Iterator[str]:
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 yield node.value
             elif isinstance(node, ast.JoinedStr):
-                yield "".join(part.value if isinstance(part, ast.Constant) else "X" for part in node.values)
+                yield "".join(str(part.value) if isinstance(part, ast.Constant) else "X" for part in node.values)
     for place in ("gpustack/data/**/*.toml", "playbooks/**/*.yml", "playbooks/**/*.md", "docs/**/*.md", "README.md"):
         for path in TOP.glob(place):
             if not {"generated", "_build"} & set(path.relative_to(TOP).parts):
