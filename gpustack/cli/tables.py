@@ -40,15 +40,9 @@ class FittingTable(TableFormatter):
 class PlainCsv(CSVLister):
     """cliff's CSV, without formulas: a spreadsheet runs text that begins like one, and tenants choose names."""
 
-    def emit_list(
-        self,
-        column_names: Sequence[str],
-        data: Iterable[Sequence[Any]],
-        stdout: TextIO,
-        parsed_args: argparse.Namespace,
-    ) -> None:
+    def emit_list(self, column_names: Sequence[str], data: Iterable[Sequence[Any]], *others: Any) -> None:  # noqa: ANN401
         """Print the rows."""
-        super().emit_list(column_names, [[_no_formula(cell) for cell in row] for row in data], stdout, parsed_args)
+        super().emit_list(column_names, [[_no_formula(cell) for cell in row] for row in data], *others)
 
 
 def _no_formula(cell: Any) -> Any:  # noqa: ANN401 - numbers stay numbers

@@ -25,8 +25,14 @@ _KINDS = {
     "serial": "serial",
     **dict.fromkeys(("user", "user_id", "username"), "user"),
     **dict.fromkeys(("project", "projects", "project_name", "access", "tenant_id", "tenant_name"), "project"),
+    "filter_tenant_id": "project",
 }
 """Keys of plain data, and options, whose values are names, with their kind."""
+_NAMED = {
+    "name": ("instance", re.compile(r"(.+) \([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\)", re.DOTALL)),
+    "why": ("project", re.compile(r"\d+ GPUs of \S+ for (.+?), .*", re.DOTALL)),
+}
+"""Keys of records whose texts have a name, with its kind."""
 _URL = re.compile(r"(?<=://)[^\s'\"<>]{1,1024}(?=@)")
 _KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY.*?(?:-----END [A-Z ]*-----|\Z)", re.DOTALL)
 _VAULT = re.compile(r"\$ANSIBLE_VAULT;\S*(?:\s+[0-9a-f]{2,})*")
@@ -34,6 +40,7 @@ _TOKEN = re.compile(r"\bgAAAA[\w=-]{16,}|\beyJ[\w-]{8,}\.[\w.-]+|(?<=bearer )[\w
 _ENCODED = re.compile(
     r"(?<![^\s'\"<>=,;&])[^\s'\"<>=,;&%]*%[0-9A-Fa-f]{2}[^\s'\"<>,;&]*|(?<![\w+/%-])[\w+/-]{6,}={0,2}"
 )
+_ID = re.compile(r"(?<![0-9A-Za-z])[0-9a-f]{32}(?![0-9A-Za-z])")  # of projects, users and machines
 _ADDRESS = re.compile(r"(?<![\w.:-])(?:[0-9a-f]{0,4}:[0-9a-f:.]{1,45}|\d{1,3}(?:\.\d{1,3}){3})(?![\w:-])")
 
 
@@ -102,12 +109,12 @@ def without(text: str, secrets: Iterable[str], public: Iterable[str] = ()) -> st
     return _any(set(secrets) - set(public)).sub(MASK, text)
 
 
-def _any(words: Collection[str]) -> re.Pattern[str]:
-    """A pattern of any of the words: a long one anywhere, others as separate words, the shortest in quotes."""
+def _any(words: Collection[str], short: int = _SHORT) -> re.Pattern[str]:
+    """A pattern of any of the words: a long one anywhere, others as separate words, those below ``short`` in quotes."""
     around = {True: (r"(?<!\w)", r"(?!\w)"), False: (r"(?<=['\"])", r"(?=['\"])")}
     parts = []
     for word in sorted(words, key=len, reverse=True):
-        before, after = ("", "") if len(word) >= _LONG else around[len(word) >= _SHORT]
+        before, after = ("", "") if len(word) >= _LONG else around[len(word) >= short]
         parts.append(before + re.escape(word) + after)
     return re.compile("|".join(parts) or "(?!)")
 
@@ -135,8 +142,8 @@ class Masking:
         """Learn the secrets and names of plain data; the maskers know them afterwards."""
         self.data(data)
         self._clean.clear()
-        names = {name for name in self.pseudonyms if len(name) >= _SHORT and name.lower() not in _words()}
-        self.patterns = (_any(self._secrets), _any(names))
+        names = {name for name in self.pseudonyms if re.search(r"\D.|.\D", name) and name.lower() not in _words()}
+        self.patterns = (_any(self._secrets), _any(names, 2))
 
     def secret(self, value: str = "") -> str:
         """Learn a secret, if it is given, and return the mask."""
@@ -190,6 +197,8 @@ class Masking:
         if _is_key(key):
             return self.secret(str(value))
         if isinstance(value, str):
+            if key in _NAMED and (found := _NAMED[key][1].fullmatch(value)):
+                self.name(_NAMED[key][0], found[1])
             return self.name(_KINDS[key], value) if key in _KINDS else self.text(value)
         return value
 
@@ -252,6 +261,7 @@ MASKERS: dict[str, Callable[[Masking, str], str]] = {
     "learned secrets": _by(lambda masking: masking.patterns[0]),
     "encoded secrets": _encoded,
     "addresses": _addresses,
+    "ids": lambda masking, text: _ID.sub(lambda found: masking.name("id", found.group()), text),
     "names": lambda masking, text: masking.patterns[1].sub(lambda found: masking.pseudonyms[found.group()], text),
 }
 """What masks a text, in this order."""

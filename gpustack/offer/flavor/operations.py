@@ -41,11 +41,8 @@ class CreateFlavor(Operation):
         return {**self.extra_specs, **({ACCESS: self.access_mark} if self.access_mark is not None else {})}
 
     def to_dict(self) -> dict[str, object]:
-        return {
-            "kind": self.kind,
-            "why": self.why,
-            "name": self.name,
-            "id": self.id,
+        known: dict[str, object] = {"kind": self.kind, "why": self.why, "name": self.name, "id": self.id}
+        return known | {
             **self.sizes.to_dict(),
             "description": self.description,
             "extra_specs": self.all_extra_specs(),
@@ -96,11 +93,8 @@ class ChangeFlavor(Operation):
         return lines or ["~ gpustack's mark"]
 
     def to_dict(self) -> dict[str, object]:
-        return {
-            "kind": self.kind,
-            "why": self.why,
-            "name": self.name,
-            "id": self.id,
+        known: dict[str, object] = {"kind": self.kind, "why": self.why, "name": self.name, "id": self.id}
+        return known | {
             "set": dict(self.set_specs),
             "unset": list(self.unset_specs),
             "before": dict(self.before),

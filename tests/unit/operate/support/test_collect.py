@@ -179,9 +179,15 @@ def recorded(planted: Planted) -> None:
     head = RunHead(id="20261126T000000000000Z", command="flavor apply", cloud=place, spec=free(planted, "record"))
     named = {"project_name": planted.name("nautilus-lab")}
     changes = [change("a", named, {"password": planted.secret("wanted", "base64")})]
+    of_instance = {"name": f"{planted.name('zq7')} ({VM})", "why": f"2 GPUs of gpu1 for {planted.name('q-k')}, SHUTOFF"}
+    changes.append(dataclasses.replace(change("b", None, 1), **of_instance))
+    changes.append(change("c", {}, {"filter_tenant_id": planted.name("c0ffee5e6f4a3b2c, c0ffee5e6f4a3b2d")}))
     log = journal.RunJournal(head, changes)
     log.begin(changes[0])
     log.end(ChangeOutcome(change=changes[0], result=ChangeResult.FAILED, detail=free(planted, "detail")))
+    foreign = planted.name("00aa11bb5e6f4a3b2c1d0e9f8a7b6c5d")
+    log.begin(changes[1])
+    log.end(ChangeOutcome(change=changes[1], result=ChangeResult.FAILED, detail=f"zq7: project {foreign} has it"))
     log.close()
 
 
@@ -260,6 +266,8 @@ def _unmasked(monkeypatch: pytest.MonkeyPatch, masker: str) -> None:
         monkeypatch.setattr(masking, "is_secret", lambda path: masking._known().get(path.lower(), False))
     elif masker == "keys":
         monkeypatch.setattr(masking, "_is_key", lambda _key: False)
+    elif masker == "texts of records":
+        monkeypatch.setattr(masking, "_NAMED", {})
     elif masker in ("_IMAGE", "_HINTS"):
         monkeypatch.setattr(collect, masker, SimpleNamespace(fullmatch=lambda _key: True))
     else:
@@ -268,7 +276,7 @@ def _unmasked(monkeypatch: pytest.MonkeyPatch, masker: str) -> None:
 
 @pytest.mark.parametrize(
     "masker",
-    [*MASKERS, "options", "unknown options", "keys", "_IMAGE", "_HINTS", "kinds"],
+    [*MASKERS, "options", "unknown options", "keys", "texts of records", "_IMAGE", "_HINTS", "kinds"],
     ids=lambda name: name.replace(" ", "-"),
 )
 def test_each_masker_is_needed(masker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
