@@ -3,13 +3,13 @@
 The signs of a saved kernel log, without facts of its host: the log itself lists GPUs and the ports above them.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from gpustack.base.columns import Column, codes, described
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.hosts.facts.collector.signs import MOST_EVENTS, Event
-from gpustack.hosts.health.check import Health, sign_findings
+from gpustack.hosts.health.check import GpuUse, Health, sign_findings
 from gpustack.hosts.health.kernel_log import table
 from gpustack.pci import catalogue
 
@@ -25,31 +25,22 @@ SIGNS: tuple[Column[Event], ...] = (
     Column("message", lambda event: event.message, "Message"),
 )
 """The columns of the signs in a kernel log."""
+
+
+def _in_use(value: Callable[[GpuUse], object]) -> Callable[[Health], object]:
+    return lambda health: value(health.use) if health.use else None
+
+
 _USE: tuple[Column[Health], ...] = (
-    Column("units", lambda health: health.use.units if health.use else None),
-    Column(
-        "used",
-        lambda health: health.use.used if health.use else None,
-        "In Nova",
-        lambda health: health.use.state if health.use else None,
-    ),
-    Column(
-        "holders",
-        lambda health: list(health.use.holders) if health.use else None,
-        "Instances",
-        lambda health: health.use.instances if health.use else None,
-    ),
+    Column("units", _in_use(lambda use: use.units)),
+    Column("used", _in_use(lambda use: use.used), "In Nova", _in_use(lambda use: use.state)),
+    Column("holders", _in_use(lambda use: list(use.holders)), "Instances", _in_use(lambda use: use.instances)),
 )
 _COLUMNS: tuple[Column[Health], ...] = (
     Column("host", lambda health: health.host.hostname, "Host"),
     Column("address", lambda health: health.gpu.main.address, "Address"),
     Column("model", lambda health: health.gpu.name, "Model"),
-    Column(
-        "findings",
-        lambda health: [entry.to_dict() for entry in health.findings],
-        "Health",
-        lambda health: codes(health.findings, health.without_findings),
-    ),
+    Column("findings", lambda h: [entry.to_dict() for entry in h.findings], "Health", lambda h: _health(h)),
     Column("responds", lambda health: health.gpu.main.responds),
     Column("fatal", lambda health: health.errors.fatal if health.errors else None, "Fatal"),
     Column("nonfatal", lambda health: health.errors.nonfatal if health.errors else None, "Nonfatal"),
@@ -58,12 +49,7 @@ _COLUMNS: tuple[Column[Health], ...] = (
     Column("power_state", lambda health: health.gpu.main.power_state, "Power"),
     Column("max_link_width", lambda health: health.gpu.main.link.max_width if health.gpu.main.link else None),
     Column("reset_methods", lambda health: list(health.gpu.main.reset_methods)),
-    Column(
-        "signs",
-        lambda health: [described(SIGNS, event) for event in health.signs],
-        "",
-        lambda health: ", ".join(event.sign for event in health.signs),
-    ),
+    Column("signs", lambda h: [described(SIGNS, event) for event in h.signs], "", lambda h: [e.sign for e in h.signs]),
 )
 
 
@@ -73,6 +59,10 @@ def columns(*, use: bool) -> tuple[Column[Health], ...]:
     :param use: whether tables show their instances.
     """
     return (*_COLUMNS[:4], *(_USE if use else (replace(column, title="") for column in _USE)), *_COLUMNS[4:])
+
+
+def _health(health: Health) -> str:
+    return codes(health.findings, health.without_findings)
 
 
 def _width(health: Health) -> str:

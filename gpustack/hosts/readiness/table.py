@@ -1,7 +1,8 @@
 """The rows of `gpustack scan`: the facts and readiness of each GPU, as plain data and as text."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from gpustack.base.columns import Column
 from gpustack.base.findings import Finding
@@ -43,14 +44,6 @@ def _rows(host: Host) -> HostRows:
     return HostRows(host=host, reasons=of_host, rows=rows)
 
 
-def _addresses(functions: Iterable[Function]) -> str:
-    return ", ".join(function.address for function in functions)
-
-
-def _listed(findings: Iterable[Finding]) -> str:
-    return "; ".join(f"{f.code} {f.message}" for f in findings)
-
-
 def _ready(row: Row) -> str:
     return " ".join(dict.fromkeys(reason.code for reason in row.readiness.reasons)) or "yes"
 
@@ -89,6 +82,20 @@ def _members(row: Row, functions: Iterable[Function]) -> list[dict[str, object]]
     ]
 
 
+def _listed(findings: Iterable[Finding]) -> str:
+    return "; ".join(f"{f.code} {f.message}" for f in findings)
+
+
+def _functions(key: str, of: Callable[[Gpu], Sequence[Function]]) -> Column[Row]:
+    return Column(key, lambda row: _members(row, of(row.gpu)), "", lambda row: [f.address for f in of(row.gpu)])
+
+
+def _findings(key: str) -> Column[Row]:
+    of = attrgetter(f"readiness.{key}")
+    return Column(key, lambda row: [entry.to_dict() for entry in of(row)], "", lambda row: _listed(of(row)))
+
+
+_PLAIN = ("driver_override", "boot_vga", "sriov_totalvfs", "sriov_numvfs")
 COLUMNS: tuple[Column[Row], ...] = (
     Column("host", lambda row: row.host.hostname, "Host"),
     Column("address", lambda row: row.gpu.main.address, "Address"),
@@ -110,37 +117,19 @@ COLUMNS: tuple[Column[Row], ...] = (
         lambda row: None if row.gpu.main.numa_node in (None, -1) else str(row.gpu.main.numa_node),
     ),
     Column("dev_type", lambda row: row.gpu.dev_type),
-    Column("companions", lambda row: _members(row, row.gpu.companions), "", lambda row: _addresses(row.gpu.companions)),
+    _functions("companions", lambda gpu: gpu.companions),
     Column("ready", lambda row: row.readiness.ready, "Ready", _ready),
-    Column(
-        "reasons",
-        lambda row: [reason.to_dict() for reason in row.readiness.reasons],
-        "",
-        lambda row: _listed(row.readiness.reasons),
-    ),
-    Column(
-        "notes",
-        lambda row: [reason.to_dict() for reason in row.readiness.notes],
-        "",
-        lambda row: _listed(row.readiness.notes),
-    ),
+    _findings("reasons"),
+    _findings("notes"),
     Column("family", lambda row: card.family if (card := card_of(row.gpu.main)) else None),
     Column("memory", lambda row: card.memory if (card := card_of(row.gpu.main)) else None),
     Column("subsystem_vendor_id", lambda row: row.gpu.main.subsystem_vendor),
     Column("subsystem_product_id", lambda row: row.gpu.main.subsystem_product),
     Column("revision", lambda row: row.gpu.main.revision),
     Column("modules", lambda row: list(row.gpu.main.modules)),
-    Column("driver_override", lambda row: row.gpu.main.driver_override),
-    Column("boot_vga", lambda row: row.gpu.main.boot_vga),
-    Column("sriov_totalvfs", lambda row: row.gpu.main.sriov_totalvfs),
-    Column("sriov_numvfs", lambda row: row.gpu.main.sriov_numvfs),
+    *(Column(key, attrgetter(f"gpu.main.{key}")) for key in _PLAIN),
     Column("reset_methods", lambda row: list(row.gpu.main.reset_methods)),
-    Column(
-        "link",
-        lambda row: row.gpu.main.link.model_dump() if row.gpu.main.link else None,
-        "",
-        lambda row: str(row.gpu.main.link) if row.gpu.main.link else None,
-    ),
+    Column("link", lambda row: (link := row.gpu.main.link) and link.model_dump(), "", lambda row: row.gpu.main.link),
     Column("slot", lambda row: row.gpu.main.slot),
     Column("serial", lambda row: row.gpu.main.serial),
     Column(
@@ -151,10 +140,8 @@ COLUMNS: tuple[Column[Row], ...] = (
     ),
     Column("bridges", lambda row: [bridge.address for bridge in row.gpu.bridges]),
     Column("claims", lambda row: list(row.gpu.main.claims)),
-    Column("neighbours", lambda row: _members(row, row.gpu.neighbours), "", lambda row: _addresses(row.gpu.neighbours)),
-    Column(
-        "virtual_functions", lambda row: _members(row, row.gpu.virtual), "", lambda row: _addresses(row.gpu.virtual)
-    ),
+    _functions("neighbours", lambda gpu: gpu.neighbours),
+    _functions("virtual_functions", lambda gpu: gpu.virtual),
     Column("mig", lambda row: requirement_of(card).mig if (card := card_of(row.gpu.main)) else None),
     Column("state", lambda row: row.readiness.state.value),
 )
