@@ -1,6 +1,7 @@
 """The rows of `gpustack gpu list`: GPUs and groups as plain data and as text. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 
 from gpustack.base.columns import Column
 from gpustack.fleet.model import Fleet, Gpu, Holder, State
@@ -64,9 +65,18 @@ def group_columns(fleet: Fleet, by: str, unknown: str) -> list[Column[Group]]:
     return [column for column in shown if column.key != unknown]
 
 
+def _owner(key: str, names: Mapping[str, str]) -> Iterator[Column[Gpu]]:
+    of = attrgetter(key)
+
+    def each(gpu: Gpu) -> str:
+        return _joined([names.get(of(holder), of(holder)) for holder in gpu.holders])
+
+    yield Column(key, lambda gpu: of(gpu.holder) or None if gpu.holder else None, key.capitalize(), each)
+    yield Column(f"{key}_name", lambda gpu: names.get(of(gpu.holder)) if gpu.holder else None)
+
+
 def columns(fleet: Fleet) -> tuple[Column[Gpu], ...]:
     """The columns of GPUs; names of projects and users are those of a fleet."""
-    projects, users = fleet.projects, fleet.users
     return (
         Column("host", lambda gpu: gpu.host or None, "Host"),
         Column("node", lambda gpu: gpu.node or None),
@@ -85,20 +95,8 @@ def columns(fleet: Fleet) -> tuple[Column[Gpu], ...]:
         ),
         Column("server_name", lambda gpu: gpu.server.name or None if gpu.server else None),
         Column("status", lambda gpu: gpu.server.status or None if gpu.server else None, "Status", long=True),
-        Column(
-            "project",
-            lambda gpu: gpu.holder.project or None if gpu.holder else None,
-            "Project",
-            lambda gpu: _joined([projects.get(holder.project, holder.project) for holder in gpu.holders]),
-        ),
-        Column("project_name", lambda gpu: projects.get(gpu.holder.project) if gpu.holder else None),
-        Column(
-            "user",
-            lambda gpu: gpu.holder.user or None if gpu.holder else None,
-            "User",
-            lambda gpu: _joined([users.get(holder.user, holder.user) for holder in gpu.holders]),
-        ),
-        Column("user_name", lambda gpu: users.get(gpu.holder.user) if gpu.holder else None),
+        *_owner("project", fleet.projects),
+        *_owner("user", fleet.users),
         Column("flavor", lambda gpu: gpu.server.flavor or None if gpu.server else None, "Flavor"),
         Column(
             "since",

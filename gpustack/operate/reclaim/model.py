@@ -1,9 +1,10 @@
 """The rules, an instance with everything that decides about it, the decision, and its columns. Plain data."""
 
 import enum
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from operator import attrgetter
 
 from gpustack.base.by_key import by_key
 from gpustack.base.columns import Column, codes
@@ -192,20 +193,8 @@ def columns(projects: Mapping[str, str], users: Mapping[str, str]) -> tuple[Colu
     return (
         Column("server", lambda entry: entry.server.id, "ID"),
         Column("server_name", lambda entry: entry.server.name, "Instance"),
-        Column(
-            "project",
-            lambda entry: entry.server.project,
-            "Project",
-            lambda entry: projects.get(entry.server.project) or entry.server.project,
-        ),
-        Column("project_name", lambda entry: projects.get(entry.server.project)),
-        Column(
-            "user",
-            lambda entry: entry.server.user,
-            "User",
-            lambda entry: users.get(entry.server.user) or entry.server.user,
-        ),
-        Column("user_name", lambda entry: users.get(entry.server.user)),
+        *_owner("project", projects),
+        *_owner("user", users),
         Column("host", lambda entry: entry.server.host or None, "Host"),
         Column("flavor", lambda entry: entry.server.flavor),
         Column("gpus", lambda entry: entry.gpus, "GPUs"),
@@ -218,6 +207,12 @@ def columns(projects: Mapping[str, str], users: Mapping[str, str]) -> tuple[Colu
         Column("snapshot_gib", lambda entry: entry.snapshot),
         Column("findings", lambda entry: [f.to_dict() for f in entry.findings], "", lambda e: codes(e.findings, "")),
     )
+
+
+def _owner(key: str, names: Mapping[str, str]) -> Iterator[Column[Decision]]:
+    of = attrgetter(f"server.{key}")
+    yield Column(key, of, key.capitalize(), lambda entry: names.get(of(entry)) or of(entry))
+    yield Column(f"{key}_name", lambda entry: names.get(of(entry)))
 
 
 def _step(decision: Decision) -> str:
