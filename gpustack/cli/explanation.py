@@ -61,8 +61,8 @@ def _message(text: str) -> Iterator[str]:
     if not found:
         raise UsageError("no sign matches this message", remedy="pass the complete message, as dmesg prints it")
     event = found[-1]
-    row = next((row for row in rows() if (row["id"], row.get("code")) == (event.sign, event.code)), {})
-    yield f"{event.sign}: {row.get('meaning', 'an unknown number of an error')}"
+    row = min((row for row in rows() if row["id"] == event.sign), key=lambda row: row.get("code") != event.code)
+    yield f"{event.sign}: {row['meaning']}"
     yield ""
     if event.address:
         yield _field("Address", event.address)
@@ -71,7 +71,7 @@ def _message(text: str) -> Iterator[str]:
     else:
         definition = next(entry for code, entry in definitions().items() if code.value == event.code)
         yield _field("Finding", f"{(event.severity or definition.severity).upper()} {event.code} {definition.title}")
-        yield _field("Action", row["action"]) if "action" in row else ""
+        yield _field("Action", row["action"]) if "action" in row and row.get("code") == event.code else ""
         yield _field("Remedy", definition.remedy.format_map({"host": "HOST", "address": event.address or "ADDRESS"}))
     yield _field("Source", row.get("source", "NVIDIA, Xid catalog"))
     if row.get("first"):

@@ -5,6 +5,7 @@ The signs of a saved kernel log, without facts of its host: the log itself lists
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 
 from gpustack.base.columns import Column, codes, described
 from gpustack.base.findings import Code, Finding, finding
@@ -71,6 +72,7 @@ def _width(health: Health) -> str:
 
 
 _GPUS = ("03", "12")
+_FUNCTION = itemgetter("vendor", "product", "class")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,11 +93,12 @@ def check_log(lines: Iterable[str], place: str) -> LogReport:
     """
     found = table().events(lines)
     current = [event for event in found if not event.earlier]
-    gpus = {event.address for event in current if event.kind == "function" and _is_gpu(event)}
-    listed = any(event.kind == "function" for event in current)
+    functions = [event for event in current if event.kind == "function"]
+    gpus = {event.address for event in functions if _is_gpu(event)}
+    fabric = {event.address for event in functions if catalogue.is_nvswitch(*_FUNCTION(event.values))}
     started = any(event.kind == "boot" for event in current)
     # Without its start, a log need not list each GPU, nor the ports above it.
-    concerned = {*gpus, *_ports(current, gpus)} if listed and started else None
+    concerned = {*gpus, *fabric, *_ports(current, gpus)} if functions and started else None
     signs = [event for event in found if event.code and (concerned is None or _concerns(event, concerned))]
     findings = list(sign_findings([event for event in signs if not event.earlier], place))
     missing = [] if started else ["the log has no start of a kernel"]
@@ -107,12 +110,11 @@ def check_log(lines: Iterable[str], place: str) -> LogReport:
 
 
 def _is_gpu(event: Event) -> bool:
-    ids = (event.values["vendor"], event.values["product"])
-    return event.values["class"].startswith(_GPUS) and not catalogue.is_console(*ids)
+    return event.values["class"].startswith(_GPUS) and not catalogue.is_console(*_FUNCTION(event.values)[:2])
 
 
 def _concerns(event: Event, concerned: set[str | None]) -> bool:
-    """Whether a message is the host's, or of a function of a GPU or a port above it; later boots can renumber."""
+    """Whether a message is the host's, or of a function of a GPU or NVSwitch, or a port; later boots can renumber."""
     slots = {str(address).rpartition(".")[0] for address in concerned}
     return event.address is None or event.earlier or event.address.rpartition(".")[0] in slots
 
@@ -120,10 +122,8 @@ def _concerns(event: Event, concerned: set[str | None]) -> bool:
 def _ports(events: Sequence[Event], gpus: set[str | None]) -> Iterator[str | None]:
     """The ports above the GPUs, by the buses that the kernel printed for them."""
     for event in events:
-        if event.kind != "bridge" or event.address is None:
-            continue
-        first, _, last = event.values["bus"].partition("-")
-        domain = event.address.partition(":")[0]
-        buses = range(int(first, 16), int(last or first, 16) + 1)
-        if any(str(gpu).split(":")[0] == domain and int(str(gpu).split(":")[1], 16) in buses for gpu in gpus):
-            yield event.address
+        if event.kind == "bridge" and event.address is not None:
+            first, _, last = event.values["bus"].partition("-")
+            domain, buses = event.address.partition(":")[0], range(int(first, 16), int(last or first, 16) + 1)
+            if any(str(gpu).split(":")[0] == domain and int(str(gpu).split(":")[1], 16) in buses for gpu in gpus):
+                yield event.address

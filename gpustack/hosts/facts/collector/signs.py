@@ -115,7 +115,7 @@ _PROGRAM = re.compile(r"(?P<program>[a-zA-Z][\w./@-]{1,47})\[[0-9]{1,10}\]: ")
 _BOOT_MARK = re.compile(r"-- (?:Boot [0-9a-f]{32}|Reboot) --")
 # Programs whose own messages count; another program only quotes.
 _SPEAKERS = re.compile(
-    r"kernel|systemd-modules-load|systemd-udevd|modprobe|dkms|nvidia-gridd|(?:nv-)?fabricmanager|nv-fabric.{0,12}"
+    r"kernel|systemd-modules-load|systemd-udevd|modprobe|dkms|nvidia-gridd|(?:nv-|nvidia-)?fabric.{0,20}"
 )
 _GUEST = "gpustack guest check: "
 
@@ -390,9 +390,9 @@ class _Reading:
         named = match.re.groupindex
         unnamed = [part for number, part in enumerate(match.groups(), 1) if number not in named.values() and part]
         values = {name: (part or "").strip() for name, part in match.groupdict().items()}
-        if kind in ("xid", "sxid") and "code" not in row:
-            row = self._table.numbered(kind, values["number"])
-            kind = row.get("kind", "sign")
+        if kind in ("xid", "sxid"):  # the text of a message judges better than its number
+            known = self._table.numbered(kind, values["number"])
+            row, kind = dict(row, id=known["id"]) if "code" in row else known, "sign"
         address = full_address(unnamed[-1]) if unnamed else None
         if not self._present.isdisjoint(row.get("ends", ())):
             for key in [key for key, event in self._events.items() if _ends(row, address, values, event)]:

@@ -40,6 +40,13 @@ def test_a_message_of_a_port_concerns_the_gpu_below_it() -> None:
     assert codes(*HOST[2:3], down.format("80:04")) == ["GPU924 log 0000:80:04.0", "GPU939 log"]  # a log without start
 
 
+def test_an_error_of_an_nvswitch_concerns_its_gpus() -> None:
+    switch = "pci 0000:05:00.0: [10de:22a3] type 00 class 0x068000 PCIe Endpoint"
+    fault = "nvidia-nvswitch1: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 48 LTSSM Fault Up"
+    assert codes(*HOST, switch, fault) == ["GPU920 log 0000:05:00.0"]
+    assert codes(*HOST, switch.replace("10de", "1022"), fault) == []  # of another device
+
+
 def test_a_message_without_address_concerns_the_host() -> None:
     assert codes(*HOST, "AMD-Vi: Completion-Wait loop timed out") == ["GPU928 log"]
 
