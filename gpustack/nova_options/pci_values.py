@@ -64,8 +64,7 @@ def specs_of(text: str) -> list[dict[str, object]]:
 
     :raises EntryError: when it is neither.
     """
-    value = _load(text)
-    entries = value if isinstance(value, list) else [value]
+    entries = value if isinstance(value := _load(text), list) else [value]
     for entry in entries:
         if not isinstance(entry, dict):
             raise EntryError(_word(entry), Code.DEVICE_SPEC_NOT_OBJECT, text)
@@ -74,8 +73,7 @@ def specs_of(text: str) -> list[dict[str, object]]:
 
 def _word(value: object) -> str:
     """The JSON type of a value, for a message."""
-    words = {list: "a list", str: "a text", bool: "true or false", type(None): "null"}
-    return words.get(type(value), "a number")
+    return {list: "a list", str: "a text", bool: "true or false", type(None): "null"}.get(type(value), "a number")
 
 
 def _cause(text: str) -> str:
@@ -83,24 +81,24 @@ def _cause(text: str) -> str:
     first: Any = None
     with contextlib.suppress(ValueError, RecursionError):
         first, end = json.JSONDecoder().raw_decode(text)
-        if isinstance(first, dict) and text[end:].lstrip(", ").startswith("{"):
-            return "; several objects are on one line, and each needs a line of its own"
+        if isinstance(first, dict) and (behind := text[end:].lstrip(", ")[:1]) in ("{", "#", ";"):
+            what = "several objects are on one line, and each needs" if behind == "{" else "a comment needs"
+            return f"; {what} a line of its own"
     if isinstance(first, str) or (isinstance(first, list) and all(isinstance(entry, str) for entry in first)):
         return "; it is quoted twice" if first else ""
     if isinstance(first, list):
         return "; a deployment tool that gets a list writes it as one line"
+    if "'" not in text and re.search(r",\s*[}\]]", text):
+        return "; there is a comma before the end"
     with contextlib.suppress(ValueError, SyntaxError, MemoryError, RecursionError):
         if isinstance(literal := ast.literal_eval(text[:10_000]), list | dict):
-            return f"; it is a {type(literal).__name__} of Python as text, and JSON takes only double quotes"
+            rule = "takes only double quotes" if "'" in text else "writes true, false and null"
+            return f"; it is a {type(literal).__name__} of Python as text, and JSON {rule}"
     if '\\"' in text:
         return "; its quotes are escaped, as in a value that is quoted twice"
     if "'" in text and '"' not in text:
         return "; it is written with single quotes, and JSON takes only double ones"
-    if re.search(r",\s*[}\]]", text):
-        return "; there is a comma before the end"
-    if re.search(r"[\u201c\u201d\u2018\u2019]", text):
-        return "; it has typographic quotes"
-    return ""
+    return "; it has typographic quotes" if re.search(r"[\u201c\u201d\u2018\u2019]", text) else ""
 
 
 def alias_faults(alias: Mapping[str, Any], release: Release) -> Iterator[tuple[str, str]]:

@@ -165,8 +165,12 @@ def compared(sources: Sequence[Source], findings: Sequence[Finding], verdicts: V
     if verdicts.failure:
         yield finding(Code.NOVA_NOT_RUN, place="--with-nova", error=verdicts.failure)
         return
-    for source, refused in zip(sources, verdicts.by_source, strict=True):
+    pairs = list(zip(sources, verdicts.by_source, strict=True))
+    files = {file for source, refused in pairs if refused for file in source.configuration.files}
+    for source, refused in pairs:
         reported = [] if source.services == (PLACEMENT,) else list(_refusals(source, findings))
+        if not refused:  # a service that reads the same file may be the one that refuses it
+            reported = [e for e in reported if e.severity is Severity.ERROR and e.place.rpartition(":")[0] not in files]
         for refusal in refused:
             yield _refusal(source, refusal, verdicts.version)
         if bool(refused) != bool(reported):
@@ -182,12 +186,11 @@ def compared(sources: Sequence[Source], findings: Sequence[Finding], verdicts: V
 
 
 def _refusals(source: Source, findings: Sequence[Finding]) -> Iterator[Finding]:
-    """The findings in a configuration that say that Nova refuses it."""
+    """The findings in a configuration that Nova refuses it, or may refuse it."""
+    starts = tuple(f"{file}:" for file in source.configuration.files)
     for entry in findings:
-        of_source = entry.place == source.label or entry.place.startswith(
-            tuple(f"{f}:" for f in source.configuration.files)
-        )
-        if of_source and definitions()[entry.code].basis is Basis.REFUSED and entry.severity is Severity.ERROR:
+        of_source = entry.place == source.label or entry.place.startswith(starts)
+        if of_source and definitions()[entry.code].basis is Basis.REFUSED:
             yield entry
 
 

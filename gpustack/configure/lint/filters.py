@@ -31,19 +31,16 @@ def enabled(subject: LintSubject) -> Iterator[Finding]:
         if supposed and any(other.named for other in subject.serving("scheduler")):
             continue
         misspelled = [name for name in current if name.lower() == PCI_FILTER.lower()]
-        problem = "enabled_filters has no PciPassthroughFilter"
+        fault = "enabled_filters has no PciPassthroughFilter"
         if misspelled:
-            problem += f": it is spelled {misspelled[0]}, and nova-scheduler does not start with a filter that is none"
+            fault += f": it is spelled {misspelled[0]}, and nova-scheduler does not start with a filter that is none"
         if not setting:
-            problem = (
-                f"enabled_filters is not set, and the default of Nova {subject.release} has no PciPassthroughFilter"
-            )
-            problem += subject.doubt(source)["doubt"]
+            fault = f"enabled_filters is not set, and the default of Nova {subject.release} has no PciPassthroughFilter"
+            fault += subject.doubt(source)["doubt"]
         lines = [line.value for line in source.configuration.effective(AVAILABLE.of(subject.release))]
         better = ",".join(with_filters(startable(current, lines, subject.release)))
         grave = Severity.WARNING if supposed else None
-        place = source.place(setting)
-        yield finding(Code.PCI_FILTER_DISABLED, place=place, severity=grave, what=problem, filters=better)
+        yield finding(Code.PCI_FILTER_DISABLED, place=source.place(setting), severity=grave, what=fault, filters=better)
 
 
 @check(_TITLE)
@@ -83,7 +80,7 @@ def _fault(subject: LintSubject, source: Source, line: Setting, fault: FilterFau
     elif fault.fault is Fault.UNKNOWN:
         use = f"add a line available_filters = MODULE.{fault.name}, or {use}"
     # The class may be named in another file, unless these files include nova.conf itself.
-    elsewhere = fault.name and fault.fault is Fault.UNKNOWN and not source.configuration.complete
+    elsewhere = fault.name.isidentifier() and fault.fault is Fault.UNKNOWN and not source.configuration.complete
     return finding(
         Code.FILTER_UNKNOWN,
         place=line.place,
