@@ -87,10 +87,9 @@ def _values(rendered: Sequence[ConfigSection]) -> dict[str, dict[str, Any]]:
 
 
 def sources(path: Path, document: Mapping[str, Any]) -> Iterator[Source]:
-    """The settings in a values file: for all services, and for nova-compute on single hosts."""
+    """The settings in a values file: for all services, and for nova-compute on single hosts and those of a label."""
     nova = mapping(document, "conf", "nova")
-    overrides = _entries(document)
-    hosts = tuple(str(entry.get("name")) for entry in overrides)
+    hosts = tuple(str(entry.get("name")) for entry in _entries(document))
     if of_placement := mapping(document, "conf", PLACEMENT):
         place = f"{path}:conf.{PLACEMENT}"
         configuration = assigned(_options(path, of_placement, {}, "", root=f"conf.{PLACEMENT}"))
@@ -100,15 +99,15 @@ def sources(path: Path, document: Mapping[str, Any]) -> Iterator[Source]:
     others = tuple(service for service in SERVICES if service != "compute")
     yield Source(label=place, services=others, configuration=common, named=True)
     yield Source(label=place, services=("compute",), configuration=common, named=True, but=hosts)
-    for host, entry in zip(hosts, overrides, strict=True):
-        place = f"conf.overrides.nova_compute.hosts[{host}].conf.nova"
-        yield Source(
-            label=f"{path}:{place}",
-            services=("compute",),
-            configuration=assigned(_options(path, nova, mapping(entry, "conf", "nova"), place)),
-            named=True,
-            hosts=(host,),
-        )
+    overrides = [(f"hosts[{host}]", entry) for host, entry in zip(hosts, _entries(document), strict=True)]
+    for entry in _entries(document, "labels"):
+        label = mapping(entry, "label")
+        overrides.append((f"labels[{label.get('key')}={','.join(_texts(label.get('values')))}]", entry))
+    for number, (name, entry) in enumerate(overrides):
+        place = f"conf.overrides.nova_compute.{name}.conf.nova"
+        configuration = assigned(_options(path, nova, mapping(entry, "conf", "nova"), place))
+        one = hosts[number : number + 1]  # none for a label: which hosts have it is not known
+        yield Source(label=f"{path}:{place}", services=("compute",), configuration=configuration, named=True, hosts=one)
 
 
 def _options(
@@ -143,8 +142,8 @@ def _texts(values: object) -> list[str]:
     return ["{…}" if isinstance(value, dict | list) else str(value) for value in listed]
 
 
-def _entries(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [entry for entry in entries(_overrides(document), "hosts") if isinstance(entry, dict)]
+def _entries(document: Mapping[str, Any], kind: str = "hosts") -> list[Mapping[str, Any]]:
+    return [entry for entry in entries(_overrides(document), kind) if isinstance(entry, dict)]
 
 
 def _overrides(document: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -13,6 +13,7 @@ from oslo_config import cfg
 from gpustack.base.errors import NovaConfigError
 from gpustack.configure.desired import wanted
 from gpustack.configure.inspection import existing_for
+from gpustack.configure.reading import read as read_configurations
 from gpustack.configure.render import render
 from gpustack.configure.sources import SERVICES
 from gpustack.hosts.facts.model import Host
@@ -317,6 +318,20 @@ def test_helm_makes_every_services_configuration(tmp_path, placement):
         assert conf.filter_scheduler.enabled_filters[-1] == "PciPassthroughFilter"
         assert conf.pci.report_in_placement is (placement != "off")
         assert bool(conf.filter_scheduler.pci_in_placement) is (placement == "schedule")
+
+
+def test_helm_overrides_for_labels_are_checked(tmp_path):
+    """Which hosts have a label is not known, so nothing is compared with the facts of one."""
+    label = {"key": "openstack-compute-cpu-type", "values": ["amd-3900", "amd-3950"]}
+    entry = {"label": label, "conf": {"nova": {"pci": {"device_spec": NIC}}}}
+    for common in ({"nova": {"pci": {"alias": FPGA}}}, {}):
+        file = tmp_path / "values.yaml"
+        file.write_text(yaml.safe_dump({"conf": {**common, "overrides": {"nova_compute": {"labels": [entry, 5]}}}}))
+        (source,) = (source for source in read_configurations([str(file)]).sources if "labels[" in source.label)
+        place = "conf.overrides.nova_compute.labels[openstack-compute-cpu-type=amd-3900,amd-3950].conf.nova"
+        assert (source.label, source.services, source.hosts) == (f"{file}:{place}", ("compute",), ())
+        expected = [*(["conf.nova.pci.alias"] if common else []), f"{place}.pci.device_spec"]
+        assert [setting.key for setting in source.configuration.settings] == expected
 
 
 def test_helm_keeps_the_operators_values(tmp_path):
