@@ -198,7 +198,7 @@ def _new_events(host: Host, earlier: Host | None) -> list[Event]:
             known[message] -= 1
         else:
             new.append(message)
-    return events(new)
+    return [event for event in events(new) if not event.of_other_driver]
 
 
 def _concerned(host: Host, gpu: Gpu) -> frozenset[str]:

@@ -91,7 +91,7 @@ def check_log(lines: Iterable[str], place: str) -> LogReport:
 
     :param place: its name, for findings.
     """
-    found = table().events(lines)
+    found = [event for event in table().events(lines) if not event.of_other_driver]
     current = [event for event in found if not event.earlier]
     functions = [event for event in current if event.kind == "function"]
     gpus = {event.address for event in functions if _is_gpu(event)}

@@ -73,6 +73,12 @@ class Event(NamedTuple):
     count: int = 1  # type: ignore[assignment]
     earlier: bool = False
 
+    @property
+    def of_other_driver(self) -> bool:
+        """Whether a driver failed that is none of GPUs: the slot of a GPU has other functions too."""
+        drivers = "(?:{}|{})?".format(_PLACEHOLDERS["<GM>"], _GPU_DRIVERS)
+        return self.kind == "probe-failed" and not re.fullmatch(drivers, self.values["driver"])
+
 
 def full_address(text: Optional[str]) -> Optional[str]:
     """``0000:00:05.0`` for ``00:05.0``, ``0000:00:05`` or ``0x00:0x05.0``."""
@@ -316,8 +322,7 @@ class _Reading:
         line = self._lines[number]
         if number == 0 or line.own or not line.text:
             return False
-        before = self._lines[number - 1].text[-32:]
-        return self._table.can_match(set(TOKEN.findall(before + line.text[:32])))
+        return self._table.can_match(set(TOKEN.findall(self._lines[number - 1].text[-32:] + line.text[:32])))
 
     def _start(self, number: int) -> int:
         """The line with which the message of a line can begin."""
@@ -332,12 +337,9 @@ class _Reading:
         if not texts[0]:
             return
         key = tuple(texts)
-        if key in self._known:
-            found = self._known[key]
-        else:
-            found = self._table.match(texts, words)
-            if len(self._known) < _CACHED:
-                self._known[key] = found
+        found = self._known[key] if key in self._known else self._table.match(texts, words)
+        if len(self._known) < _CACHED:
+            self._known[key] = found
         if found and not (found[2] != texts[0] and self._is_of_next(start, found[0])):
             self._add(start, *found)
 

@@ -47,6 +47,20 @@ def test_an_error_of_an_nvswitch_concerns_its_gpus() -> None:
     assert codes(*HOST, switch.replace("10de", "1022"), fault) == []  # of another device
 
 
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("pcie_mp2_amd: probe of 0000:88:00.7 failed with error -95", []),  # the sensors of an APU
+        ("nvidia-gpu 0000:88:00.3: probe with driver nvidia-gpu failed with error -110", []),  # the card's USB socket
+        ("nvidia: probe of 0000:88:00.0 failed with error -1", ["GPU854 log 0000:88:00.0"]),
+        ("vfio-pci 0000:88:00.0: probe with driver vfio-pci failed with error -22", ["GPU854 log 0000:88:00.0"]),
+        ("NovaCore 0000:88:00.0: probe with driver NovaCore failed with error -22", ["GPU854 log 0000:88:00.0"]),
+    ],
+)
+def test_other_functions_of_a_slot_have_drivers_of_their_own(message: str, expected: list[str]) -> None:
+    assert codes(*HOST, message) == expected
+
+
 def test_a_message_without_address_concerns_the_host() -> None:
     assert codes(*HOST, "AMD-Vi: Completion-Wait loop timed out") == ["GPU928 log"]
 
