@@ -25,6 +25,8 @@ _OVERWRITTEN = "the kernel has overwritten its oldest messages since boot, so ea
 MANY_CORRECTED = 100
 """Corrected errors up to this number are normal for a link under load."""
 _KINDS = ("fatal", "nonfatal")
+_OF_BINDING = ("nouveau", "probe-failed", "firmware", "force-probe", "legacy", "no-gsp", "open-required", "unsupported")
+"""The kinds of signs that another driver serves a GPU, or none."""
 _UNNAMED = dict.fromkeys(("driver", "card", "branch", "file", "error", "client", "module", "product"), "unknown")
 
 
@@ -109,9 +111,10 @@ def _judged(
     concerned = _concerned(host, gpu)
     readiness = assess(host, gpu, of_host=reasons)
     assessed = (*readiness.reasons, *readiness.notes)
-    signs = tuple(event for event in new if event.address in concerned)
+    bound = {function.address: function.driver for function in (*gpu.functions, *gpu.virtual)}
+    signs = tuple(e for e in new if e.address in concerned and not _is_outdated(e, bound.get(e.address)))
     findings = [
-        *(f for f in assessed if f.code == Code.DEVICE_NOT_RESPONDING),
+        *(f for f in assessed if f.code in (Code.DEVICE_NOT_RESPONDING, Code.BAR_UNASSIGNED)),
         *_errors(host, gpu, errors),
         *(found for found in links if found.place in {f"{host.hostname} {f.address}" for f in gpu.functions}),
         *(f for f in assessed if f.code in (Code.NO_RESET_METHOD, Code.ACS_SWITCHED_OFF)),
@@ -119,6 +122,11 @@ def _judged(
         *_vgpus(host, gpu),
     ]
     return Health(host=host, gpu=gpu, errors=_sum(errors.values()), findings=tuple(findings), signs=signs)
+
+
+def _is_outdated(event: Event, driver: str | None) -> bool:
+    """Whether the facts contradict or replace a message: a driver serves the function now, or its BARs are known."""
+    return event.kind == "bar-unplaced" or (event.kind in _OF_BINDING and driver not in (None, event.kind))
 
 
 def _place(host: Host, gpu: Gpu) -> str:
@@ -198,7 +206,7 @@ def _new_events(host: Host, earlier: Host | None) -> list[Event]:
             known[message] -= 1
         else:
             new.append(message)
-    return [event for event in events(new) if not event.of_other_driver]
+    return [event for event in events(new) if not event.is_of_other()]
 
 
 def _concerned(host: Host, gpu: Gpu) -> frozenset[str]:
@@ -221,7 +229,7 @@ def sign_findings(signs: Iterable[Event], place: str, host: str = "HOST", gpu: s
     by_place = by_key(((event.code or "", None if gpu else event.address), event) for event in signs)
     for (code, address), of_place in by_place.items():
         last = of_place[-1]
-        values = {**_UNNAMED, "text": last.message, "bars": last.values.get("bar"), **last.values}
+        values = {**_UNNAMED, "text": last.message, "bars": f"BAR {last.values.get('bar')}", **last.values}
         yield finding(
             Code(code),
             place=f"{place} {address}" if address else place,

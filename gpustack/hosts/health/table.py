@@ -91,7 +91,7 @@ def check_log(lines: Iterable[str], place: str) -> LogReport:
 
     :param place: its name, for findings.
     """
-    found = [event for event in table().events(lines) if not event.of_other_driver]
+    found = [_on_host(event) for event in table().events(lines) if not event.is_of_other()]
     current = [event for event in found if not event.earlier]
     functions = [event for event in current if event.kind == "function"]
     gpus = {event.address for event in functions if _is_gpu(event)}
@@ -99,7 +99,7 @@ def check_log(lines: Iterable[str], place: str) -> LogReport:
     started = any(event.kind == "boot" for event in current)
     # Without its start, a log need not list each GPU, nor the ports above it.
     concerned = {*gpus, *fabric, *_ports(current, gpus)} if functions and started else None
-    signs = [event for event in found if event.code and (concerned is None or _concerns(event, concerned))]
+    signs = [event for event in found if event.code and _concerns(event, concerned)]
     findings = list(sign_findings([event for event in signs if not event.earlier], place))
     missing = [] if started else ["the log has no start of a kernel"]
     missing += [] if gpus else ["the log lists no GPU"]
@@ -113,8 +113,15 @@ def _is_gpu(event: Event) -> bool:
     return event.values["class"].startswith(_GPUS) and not catalogue.is_console(*_FUNCTION(event.values)[:2])
 
 
-def _concerns(event: Event, concerned: set[str | None]) -> bool:
-    """Whether a message is the host's, or of a function of a GPU or NVSwitch, or a port; later boots can renumber."""
+def _on_host(event: Event) -> Event:
+    """A sign with the finding about hosts: a BAR without an address has another cause in a guest."""
+    return event._replace(code=Code.BAR_UNASSIGNED.value) if event.kind == "bar-unplaced" else event
+
+
+def _concerns(event: Event, concerned: set[str | None] | None) -> bool:
+    """Whether a message is the host's, or of a GPU, an NVSwitch or a port; later boots can renumber."""
+    if concerned is None:  # the driver that speaks decides
+        return not event.is_of_other(speaker=True)
     slots = {str(address).rpartition(".")[0] for address in concerned}
     return event.address is None or event.earlier or event.address.rpartition(".")[0] in slots
 

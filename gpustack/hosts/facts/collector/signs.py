@@ -73,11 +73,11 @@ class Event(NamedTuple):
     count: int = 1  # type: ignore[assignment]
     earlier: bool = False
 
-    @property
-    def of_other_driver(self) -> bool:
-        """Whether a driver failed that is none of GPUs: the slot of a GPU has other functions too."""
-        drivers = "(?:{}|{})?".format(_PLACEHOLDERS["<GM>"], _GPU_DRIVERS)
-        return self.kind == "probe-failed" and not re.fullmatch(drivers, self.values["driver"])
+    def is_of_other(self, *, speaker: bool = False) -> bool:
+        """Whether a driver failed, or speaks, that is none of GPUs and ports: a GPU's slot has other functions too."""
+        speaks = re.match(r"([\w.+-]{1,32}) " + _A + "(?::pcie[0-9]{1,4})?: ", self.message) if speaker else None
+        name = self.values["driver"] if self.kind == "probe-failed" else speaks.group(1) if speaks else ""
+        return bool(name) and not re.fullmatch(_PLACEHOLDERS["<GM>"] + "|pci|pcieport|pciehp|" + _GPU_DRIVERS, name)
 
 
 def full_address(text: Optional[str]) -> Optional[str]:

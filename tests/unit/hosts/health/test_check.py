@@ -69,6 +69,11 @@ def test_a_sound_host_has_no_findings() -> None:
         ({}, [f"vfio-pci {CARD}: Unable to change power state from D3cold to D0, device inaccessible"], ["GPU770"]),
         ({}, [FAULT, FAULT], ["GPU771"]),
         ({}, ["vfio-pci 0000:01:00.0: not ready 65535ms after FLR; giving up"], []),  # a network card
+        ({}, [f"nouveau {CARD}: NVIDIA GK104 (0e4020a2)"], []),  # vfio-pci is bound now
+        ({CARD: {"driver": "nouveau"}}, [f"nouveau {CARD}: NVIDIA GK104 (0e4020a2)"], ["GPU848"]),
+        ({}, [f"nouveau {CARD}: probe with driver nouveau failed with error -2"], []),
+        ({CARD: {"driver": None}}, [f"vfio-pci {CARD}: probe with driver vfio-pci failed with error -22"], ["GPU854"]),
+        ({}, [f"pci {CARD}: BAR 1: no space for [mem size 0x10000000 64bit pref]"], []),  # it has an address now
     ],
 )
 def test_signs_of_one_card(changes: dict[str, dict[str, Any]], log: list[str], expected: list[str]) -> None:

@@ -61,6 +61,36 @@ def test_other_functions_of_a_slot_have_drivers_of_their_own(message: str, expec
     assert codes(*HOST, message) == expected
 
 
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("nvme 0000:5e:00.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer, (Receiver ID)", []),
+        ("mlx5_core 0000:5e:00.0: not ready 65535ms after FLR; giving up", []),
+        ("nvme 0000:5e:00.0: AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x1e address=0x1da414000 flags=0x0050]", []),
+        ("vfio-pci 0000:5e:00.0: not ready 65535ms after FLR; giving up", ["GPU769 log 0000:5e:00.0"]),
+        ("NVRM: Xid (PCI:0000:5e:00): 79, GPU has fallen off the bus.", ["GPU915 log 0000:5e:00.0"]),
+        (
+            "DMAR: [DMA Read NO_PASID] Request device [5e:00.0] fault addr 0x1000 [fault reason 0x06] PTE",
+            ["GPU771 log 0000:5e:00.0"],
+        ),
+    ],
+)
+def test_in_a_log_without_start_the_driver_that_speaks_decides(message: str, expected: list[str]) -> None:
+    assert codes(message) == [*expected, "GPU939 log"]
+
+
+def test_a_bar_without_address_is_the_firmwares_on_a_host() -> None:
+    (finding,) = check_log(
+        [
+            f"[    1.0] {line}"
+            for line in (*HOST, "pci 0000:88:00.0: BAR 1: no space for [mem size 0x2000000000 64bit pref]")
+        ],
+        "log",
+    ).findings
+    assert (finding.code, finding.message[:5]) == ("GPU021", "BAR 1")
+    assert "Above 4G Decoding" in (finding.remedy or "")
+
+
 def test_a_message_without_address_concerns_the_host() -> None:
     assert codes(*HOST, "AMD-Vi: Completion-Wait loop timed out") == ["GPU928 log"]
 
