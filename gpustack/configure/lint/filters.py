@@ -12,6 +12,7 @@ from gpustack.configure.sources import Source
 from gpustack.nova_options import releases
 from gpustack.nova_options.config import Setting
 from gpustack.nova_options.filters import DOTTED, Fault, FilterFault, faults, not_importable, startable
+from gpustack.nova_options.mediated import list_option
 
 _TITLE = "Scheduler filters"
 _WEIGHERS = releases.option("filter_scheduler/weight_classes")
@@ -28,9 +29,11 @@ def enabled(subject: LintSubject) -> Iterator[Finding]:
         if PCI_FILTER in current or not (setting or subject.aliases or source.services == ("scheduler",)):
             continue
         supposed = not setting and not source.named
+        misspelled = [name for name in current if name.lower() == PCI_FILTER.lower()]
+        if _mediated(subject) and not misspelled:
+            continue
         if supposed and any(other.named for other in subject.serving("scheduler")):
             continue
-        misspelled = [name for name in current if name.lower() == PCI_FILTER.lower()]
         fault = "enabled_filters has no PciPassthroughFilter"
         if misspelled:
             fault += f": it is spelled {misspelled[0]}, and nova-scheduler does not start with a filter that is none"
@@ -41,6 +44,13 @@ def enabled(subject: LintSubject) -> Iterator[Finding]:
         better = ",".join(with_filters(startable(current, lines, subject.release)))
         grave = Severity.WARNING if supposed else None
         yield finding(Code.PCI_FILTER_DISABLED, place=source.place(setting), severity=grave, what=fault, filters=better)
+
+
+def _mediated(subject: LintSubject) -> bool:
+    """Whether the hosts offer mediated devices alone: no request for them needs the filter."""
+    options = {option.path for _, option, _ in subject.effective()}
+    of_pci = any(path.startswith("pci/") for path in options)
+    return list_option(subject.release).path in options and not (of_pci or subject.expected)
 
 
 @check(_TITLE)

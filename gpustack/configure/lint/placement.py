@@ -74,11 +74,7 @@ def reports(subject: LintSubject) -> Iterator[Finding]:
         elif on is not None:
             doubt = subject.doubt(source)["doubt"]
             yield finding(
-                Code.PLACEMENT_REPORTS_DIFFER,
-                place=place,
-                severity=Severity.WARNING,
-                other=on.label,
-                doubt=doubt,
+                Code.PLACEMENT_REPORTS_DIFFER, place=place, severity=Severity.WARNING, other=on.label, doubt=doubt
             )
 
 

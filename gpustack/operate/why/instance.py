@@ -398,10 +398,7 @@ def _allocated(cloud: Connection, server: Server) -> frozenset[str] | None:
 
 
 def neighbors(
-    host: str,
-    groups: Sequence[ServerGroup],
-    hints: Mapping[str, Collection[str]],
-    placed: Mapping[str, str],
+    host: str, groups: Sequence[ServerGroup], hints: Mapping[str, Collection[str]], placed: Mapping[str, str]
 ) -> tuple[Neighbors, ...]:
     """The rules for an instance, as the filters of nova/scheduler/filters/affinity_filter.py apply them.
 

@@ -13,11 +13,7 @@ if TYPE_CHECKING:
     from gpustack.novadb.as_stored import Record
     from gpustack.novadb.model import Request
 
-_CODES = {
-    "row": Code.WHY_ROW_LACKS_GPU,
-    "Placement": Code.WHY_PLACEMENT_LACKS_GPU,
-    "domain": Code.WHY_DOMAIN_LACKS_GPU,
-}
+_CODES = {"row": Code.WHY_ROW_LACKS_GPU, "Placement": Code.WHY_PLACEMENT_LACKS_GPU, "domain": Code.WHY_DOMAIN_LACKS_GPU}
 """The findings about the links of an instance's GPU, in the order of Nova's work."""
 
 

@@ -10,10 +10,7 @@ from .reader import HostRoot
 GRUB_LIMIT = 4 * 1024 * 1024
 GRUB_DIRECTORIES = ("/boot/grub", "/boot/grub2")
 _BLANK = re.compile(r"[ \t]+")
-_GRUB_WORD = re.compile(
-    r"""(?:[^\s{}|&$;<>'"\\]+|\\.|\$\{[^}\n]*\}|\$|'[^']*'|"(?:[^"\\]|\\.)*")+""",
-    re.DOTALL,
-)
+_GRUB_WORD = re.compile(r"""(?:[^\s{}|&$;<>'"\\]+|\\.|\$\{[^}\n]*\}|\$|'[^']*'|"(?:[^"\\]|\\.)*")+""", re.DOTALL)
 _GRUB_PIECE = re.compile(r"""\\(.)|'([^']*)'|"((?:[^"\\]|\\.)*)"|([^'"\\]+)""", re.DOTALL)
 
 

@@ -31,10 +31,7 @@ def variables(host: HostRoot) -> Dict[str, Optional[str]]:
 
 def next_start(host: HostRoot) -> Dict[str, Any]:
     """What ``systemctl reboot`` starts instead of the boot loader: a loaded kexec kernel, or ``/run/nextroot``."""
-    return {
-        "kexec_loaded": host.flag("/sys/kernel/kexec_loaded"),
-        "next_root": host.exists("/run/nextroot"),
-    }
+    return {"kexec_loaded": host.flag("/sys/kernel/kexec_loaded"), "next_root": host.exists("/run/nextroot")}
 
 
 def needed_modules(functions: Iterable[Dict[str, Any]]) -> List[str]:
