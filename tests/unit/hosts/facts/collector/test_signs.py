@@ -101,6 +101,17 @@ def test_messages_of_the_system_processor_name_their_gpu() -> None:
     assert event.code == "GPU860"
 
 
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("NVRM: Can't find an IRQ for your NVIDIA card!", "GPU860"),
+        ("NVRM: request_mem_region failed for 16M @ 0xf6000000. This can", "GPU941"),
+    ],
+)
+def test_resources_that_the_driver_does_not_get(text: str, code: str) -> None:
+    assert [(event.code, event.address) for event in events([f"[    4.2] {text}"])] == [(code, None)]
+
+
 def test_the_script_that_starts_the_fabric_manager_reports_for_it() -> None:
     text = "fabric manager NVIDIA GPU driver interface version 575.51.03 don't match with driver version 575.57.08."
     assert [event.code for event in events([f"Sep 18 03:19:01 vm nvidia-fabricmanager-start.sh[47]: {text}"])] == [
