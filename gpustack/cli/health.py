@@ -130,7 +130,4 @@ gpustack health --snapshot hosts.json -f json --exit-code; journalctl -k -b | gp
     def _baseline(self, path: Path | None) -> dict[str, Host] | None:
         if path is None:
             return None
-        hosts = {host.hostname: host for host in load_snapshot(path)}
-        if not hosts:
-            raise UsageError(f"{path} has no hosts", remedy="save a baseline: gpustack scan HOST --sudo --save FILE")
-        return hosts
+        return {host.hostname: host for host in load_snapshot(path)}

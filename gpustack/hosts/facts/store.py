@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from gpustack.base.errors import SnapshotError
 from gpustack.base.files import file_error, json_files, write_atomic
 from gpustack.base.host_groups import pattern
-from gpustack.base.text import clipped, printable
+from gpustack.base.text import clipped, listed, printable
 from gpustack.base.validation import problem
 from gpustack.hosts.facts.boot_model import BootKernel
 from gpustack.hosts.facts.fields import FactsModel
@@ -131,10 +131,11 @@ def read_snapshot(
     :param keep: whether to keep the unparsed documents too.
     :param warn: is called with warnings: two files differ in more than the time of a host's facts.
     :raises SnapshotError: if a file can't be read, or is not a valid snapshot of this version, or names a host twice,
-        or if two files differ about a host, and their times do not show which is newer.
+        or if two files differ about a host, and their times do not show which is newer, or if no file has a host.
     """
     reading = SnapshotReader(keep=keep)
-    for path in json_files([paths] if isinstance(paths, Path) else paths, SnapshotError, _AGAIN):
+    files = json_files([paths] if isinstance(paths, Path) else paths, SnapshotError, _AGAIN)
+    for path in files:
         try:
             with path.open("rb") as stream:
                 reading.add(stream, str(path))
@@ -142,7 +143,9 @@ def read_snapshot(
             raise file_error(SnapshotError, "can't read the snapshot", path, error) from error
     for (older, newer), names in reading.differing.items():
         warn(f"{older} and {newer} differ about {pattern(names)}; the facts in {newer} are newer and count")
-    return reading.snapshot()
+    if not (snapshot := reading.snapshot()).hosts:
+        raise SnapshotError("the snapshot contains no hosts", where=listed(list(map(str, files)), 2), remedy=_AGAIN)
+    return snapshot
 
 
 class SnapshotReader:
