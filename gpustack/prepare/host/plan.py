@@ -243,7 +243,7 @@ def _prove(spec: Spec, draft: _Draft) -> _Draft:
     options = options_for(spec, host.hostname)
     operations = (*draft.files, *draft.commands)
     after = differences.after(host, desired, operations, is_trial=draft.trial is not None)
-    change = differences.difference(host, after, accepted=options.boot_changes)
+    change = differences.difference(host, after, operations, accepted=options.boot_changes)
     found = (
         *differences.findings(host, change, desired),
         *tpm.findings(host, operations, accepted=options.accept_tpm),

@@ -15,13 +15,16 @@ from gpustack.base.operations import Operation, RemoveFile, WriteFile
 from gpustack.base.text import printable
 from gpustack.hosts.facts.model import Host
 from gpustack.linux.cmdline import CommandLine, argument
-from gpustack.linux.grub import DEFAULTS, read_defaults
+from gpustack.linux.grub import LINUX, LINUX_DEFAULT, read_defaults
+from gpustack.linux.grub import paths as grub_paths
 from gpustack.linux.module_parameters import fulfils
+from gpustack.prepare.host import record
 from gpustack.prepare.host.desired import BOOT_IMAGE, LONGEST_COMMAND_LINE, MANAGED, Desired
 from gpustack.prepare.host.next_boot import obstacles, predict
 from gpustack.prepare.host.next_boot.model import GPUSTACK, BootWord, NextBoot, compared
 from gpustack.prepare.host.next_boot.trial import MARKER, is_running, trial
-from gpustack.prepare.host.own_files import GRUB
+from gpustack.prepare.host.own_files import ADOPTED, GRUB
+from gpustack.prepare.host.prior_setup.adopt import journalled
 from gpustack.prepare.host.tools import has_entries, update_grub
 
 _LOADERS = {"grub": "GRUB", "systemd-boot": "systemd-boot"}
@@ -159,16 +162,20 @@ def _expected(host: Host, texts: Mapping[str, str]) -> MenuExpectation | None:
     }
 
 
-def difference(host: Host, after: NextBoot, *, accepted: Collection[str] = ()) -> BootDifference:
+def difference(
+    host: Host, after: NextBoot, operations: Sequence[Operation] = (), *, accepted: Collection[str] = ()
+) -> BootDifference:
     """Compare the next boot with the running system and with the present menu.
 
+    :param operations: the plan's, which may adopt words.
     :param accepted: the changes that the spec accepts, each with its sign.
     """
     running, now = predict.running(host), predict.now(host)
-    managed = set(MANAGED)
+    of_trial: set[str] = set()
     # The words of a trial stay on the running command line until the next boot, also after the trial has passed.
     if is_running(host) or any(word.name == MARKER for word in running.words or ()):
-        managed |= {argument(text).name for text in trial(0).arguments}
+        of_trial = {argument(text).name for text in trial(0).arguments}
+    adopted, written = _adopted(host, operations), _written(host)
     found: dict[tuple[str, str], BootWord] = {}
     for before in (running, now):
         if before.words is not None and after.words is not None:
@@ -177,14 +184,14 @@ def difference(host: Host, after: NextBoot, *, accepted: Collection[str] = ()) -
     in_menu = {word.text for word in now.words or ()}
     changes = []
     for (sign, text), word in found.items():
-        is_own = word.name in managed or word.source == GPUSTACK
+        is_gpustacks = GPUSTACK == word.source or word.name in of_trial or text in {*adopted, *written}
         changes.append(
             WordChange(
                 sign=sign,
                 word=word,
-                source=_source(sign, word, now, text in in_menu, is_own=is_own),
+                source=GPUSTACK if is_gpustacks else _source(sign, word, now, text in in_menu),
                 place=word.source if sign == "+" else now.place if text in in_menu else "/proc/cmdline",
-                is_own=is_own,
+                is_own=is_gpustacks or word.name in MANAGED,
                 is_accepted=f"{sign}{text}" in accepted,
             )
         )
@@ -192,9 +199,26 @@ def difference(host: Host, after: NextBoot, *, accepted: Collection[str] = ()) -
     return BootDifference(running=running, now=now, after=after, changes=tuple(order))
 
 
-def _source(sign: str, word: BootWord, now: NextBoot, is_in_menu: bool, *, is_own: bool) -> str:
-    if is_own and not (sign == "+" and word.source.startswith(DEFAULTS)):
-        return GPUSTACK
+def _adopted(host: Host, operations: Sequence[Operation]) -> set[str]:
+    """The words of GRUB's defaults that gpustack adopts, or has adopted."""
+    writes = [operation for operation in operations if isinstance(operation, WriteFile)]
+    journal = _texts(host, writes).get(ADOPTED)
+    files = {} if journal is None else journalled(host, journal)
+    changed = [(_words_in({p: files[p].before}), _words_in({p: files[p].after or ""})) for p in grub_paths(files)]
+    return {word for before, after in changed for word in before - after}
+
+
+def _written(host: Host) -> set[str]:
+    """The words that gpustack has written."""
+    in_files = {word for words in record.recorded(host).values() for word in words}
+    return in_files | _words_in({GRUB: host.files[GRUB].text} if GRUB in host.files else {})
+
+
+def _words_in(texts: Mapping[str, str]) -> set[str]:
+    return {sourced.argument.text for sourced in read_defaults(texts).arguments(LINUX, LINUX_DEFAULT) or ()}
+
+
+def _source(sign: str, word: BootWord, now: NextBoot, is_in_menu: bool) -> str:
     if sign == "-":
         return f"only in {now.place}" if is_in_menu else _RUNNING
     return f"{word.source}, {'not booted yet' if is_in_menu else 'never applied'}"

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from gpustack.base.operations import WriteFile
+from gpustack.base.operations import RemoveFile, WriteFile
 from gpustack.hosts.facts.collector import collect
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.facts.store import parse_host
 from gpustack.prepare.host.next_boot.difference import findings, menus
+from gpustack.prepare.host.own_files import ADOPTED, JOURNAL
 from gpustack.prepare.host.plan import HostPlan, plan_host
 from gpustack.prepare.host.prove.verify import verify_host
 from gpustack.prepare.host.show import show_plan
@@ -21,10 +22,11 @@ from gpustack.spec.load import parse_spec
 from gpustack_demo.examples.boot import boot
 from gpustack_demo.examples.grub import update_grub, write_environment
 from gpustack_demo.examples.host import write_host
-from gpustack_demo.examples.hosts import talk_host
+from gpustack_demo.examples.hosts import systemd_boot_host, talk_host
 from gpustack_demo.examples.machine import Machine
 
 SPEC = 'version: 1\nmodels: {{k4200: {{match: {{vendor: "10de", product: "11b4"}}}}}}\nhosts: {{talk: [k4200]}}\n{}'
+OWN = {"+intel_iommu=on": "gpustack", "+iommu=pt": "gpustack"}
 DEFAULTS = "etc/default/grub"
 MENU = "boot/grub/grub.cfg"
 
@@ -44,6 +46,22 @@ def read(root: Path, **boot: Any) -> Host:
 def plan(root: Path, accepted: str = "", **boot: Any) -> HostPlan:
     more = f"options: {{boot_changes: [{accepted}]}}\n" if accepted else ""
     return plan_host(parse_spec(SPEC.format(more), "test"), read(root, **boot))
+
+
+def sources(plan: HostPlan) -> dict[str, str]:
+    assert plan.next_boot is not None
+    return {f"{change.sign}{change.word.text}": change.source for change in plan.next_boot.changes}
+
+
+def write(root: Path, plan: HostPlan, but: tuple[str, ...] = ()) -> None:
+    """Carry out the operations on files."""
+    for operation in plan.operations:
+        path = root / getattr(operation, "path", "/").lstrip("/")
+        if isinstance(operation, WriteFile):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(operation.content)
+        elif isinstance(operation, RemoveFile) and operation.path not in but:
+            path.unlink()
 
 
 def codes(plan: HostPlan) -> list[str]:
@@ -79,6 +97,43 @@ def test_conflicting_arguments_of_others_show_their_file(root: Path) -> None:
     sources = {change.word.text: change.source for change in planned.next_boot.changes}
     assert sources["intel_iommu=off"].startswith("/etc/default/grub:")
     assert sources["intel_iommu=on"] == "gpustack"
+
+
+def test_conflicting_arguments_of_entries_show_their_file(tmp_path: Path) -> None:
+    root = write_host(tmp_path / "talk", systemd_boot_host("talk"))
+    line = read(root).boot.entries[0].arguments.partition(" systemd.machine_id=")[0]
+    (root / "etc/kernel").mkdir(exist_ok=True)
+    (root / "etc/kernel/cmdline").write_text(f"{line} intel_iommu=off\n")
+    planned = plan(root)
+    assert "GPU120" in codes(planned)
+    assert sources(planned) == {"+intel_iommu=off": "/etc/kernel/cmdline, never applied"} | OWN
+
+
+def test_arguments_that_wait_for_a_reboot_are_gpustacks(tmp_path: Path) -> None:
+    root = write_host(tmp_path / "talk", systemd_boot_host("talk"))
+    write(root, plan(root))
+    for entry in (root / "boot/efi/loader/entries").iterdir():
+        edit(entry, " quiet", " quiet intel_iommu=on iommu=pt")
+    assert sources(plan(root)) == OWN
+
+
+def test_adopted_arguments_block_neither_the_plan_nor_the_undo(root: Path) -> None:
+    edit(root / DEFAULTS, 'GRUB_CMDLINE_LINUX=""', 'GRUB_CMDLINE_LINUX="intel_iommu=off modprobe.blacklist=nouveau"')
+    update_grub(root)
+    boot(root)
+    spec, by_hand = parse_spec(SPEC.format(""), "test"), ("intel_iommu=off", "modprobe.blacklist=nouveau")
+    for _ in ("the first run", "a second run, because the first ended before update-grub"):
+        planned = plan_host(spec, read(root), adopt=True)
+        assert codes(planned) == []
+        assert sources(planned) == dict.fromkeys([f"-{text}" for text in by_hand], "gpustack") | OWN
+        write(root, planned)
+    update_grub(root)
+    boot(root)
+    for _ in ("the first run", "a second run, because the first ended before update-grub"):
+        undo = plan_undo(read(root))
+        assert codes(undo) == []
+        assert {f"+{text}": "gpustack" for text in by_hand}.items() <= sources(undo).items()
+        write(root, undo, but=(ADOPTED, JOURNAL))
 
 
 def test_an_argument_only_in_the_menu_blocks(root: Path) -> None:
