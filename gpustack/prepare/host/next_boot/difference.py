@@ -184,7 +184,7 @@ def difference(
     in_menu = {word.text for word in now.words or ()}
     changes = []
     for (sign, text), word in found.items():
-        is_gpustacks = GPUSTACK == word.source or word.name in of_trial or text in {*adopted, *written}
+        is_gpustacks = word.source == GPUSTACK or word.name in of_trial or text in {*adopted, *written}
         changes.append(
             WordChange(
                 sign=sign,

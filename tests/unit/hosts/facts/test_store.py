@@ -72,9 +72,9 @@ def test_snapshots_without_a_host_are_refused(tmp_path):
     paths = [tmp_path / name for name in ("a.json", "b.json")]
     paths[0].write_text('{"gpustack_snapshot": 1, "hosts": []}')
     save_snapshot(paths[1], [])
-    for given, where in ((paths[0], f"{paths[0]}"), (tmp_path, f"{paths[0]}, {paths[1]}")):
+    for asked, where in ((paths[0], f"{paths[0]}"), (tmp_path, f"{paths[0]}, {paths[1]}")):
         with pytest.raises(SnapshotError, match="the snapshot contains no hosts") as raised:
-            load_snapshot(given)
+            load_snapshot(asked)
         assert raised.value.where == where
     save_snapshot(paths[1], [raw_host()])
     assert [host.hostname for host in load_snapshot(tmp_path)] == ["gpu01"]
