@@ -244,6 +244,8 @@ def findings(host: Host, difference: BootDifference, desired: Desired | None = N
         place = f"{host.hostname} {after.place}"
         yield finding(Code.ENTRY_LINE_TOO_LONG, place=place, length=len(after.line), longest=LONGEST_COMMAND_LINE)
     yield from obstacles.kernel_findings(host, after, desired.binding.early_modules)
+    if predict.skips_initramfs(host):
+        yield finding(Code.BOOT_WITHOUT_INITRAMFS, place=host.hostname)
 
 
 def _words(host: Host, difference: BootDifference) -> Iterator[Finding]:

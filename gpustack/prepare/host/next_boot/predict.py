@@ -13,7 +13,7 @@ from gpustack.base.operations import Operation, RunCommand
 from gpustack.hosts.facts.boot_model import BootEntry, MenuPlace, MenuScript, Submenu
 from gpustack.hosts.facts.model import Host
 from gpustack.linux.cmdline import CommandLine, argument
-from gpustack.linux.grub import LINUX, LINUX_DEFAULT, Defaults
+from gpustack.linux.grub import LINUX, LINUX_DEFAULT, Defaults, read_defaults
 from gpustack.prepare.host import record
 from gpustack.prepare.host.next_boot import choice
 from gpustack.prepare.host.next_boot.choice import Choice
@@ -23,8 +23,10 @@ from gpustack.prepare.host.record import KERNEL_CMDLINE
 
 _LINUX_SCRIPT = "/etc/grub.d/10_linux"
 _ID = re.compile(r"gnulinux-(?:simple|.+-advanced)-(.+)")
+_FORCED = "GRUB_FORCE_PARTUUID"
 # Settings that change the word root= (10_linux, grub-mkconfig), which only grub-probe can compute.
-_ROOT_SETTINGS = ("GRUB_DISABLE_LINUX_UUID", "GRUB_DISABLE_LINUX_PARTUUID", "GRUB_DISABLE_UUID", "GRUB_DEVICE")
+_ROOT_SETTINGS = ("GRUB_DISABLE_LINUX_UUID", "GRUB_DISABLE_LINUX_PARTUUID", "GRUB_DISABLE_UUID", "GRUB_DEVICE", _FORCED)
+_INITRDLESS = "panic=-1"  # Ubuntu's 10_linux adds it to its first attempt, without an initramfs
 _YES = frozenset({"y", "yes", "true"})
 
 
@@ -48,12 +50,18 @@ class Generated:
 def running(host: Host) -> NextBoot:
     """The boot of the running system; without words for a directory that is not running."""
     line = host.kernel.command_line
-    return NextBoot(
-        loader=host.boot.loader,
-        place="/proc/cmdline",
-        kernel=host.kernel.release,
-        words=None if line is None else kernel_words(line, "/proc/cmdline"),
-    )
+    words = None if line is None else kernel_words(line, "/proc/cmdline")
+    if words is not None and skips_initramfs(host):
+        words = tuple(word for word in words if word.text != _INITRDLESS)
+    return NextBoot(loader=host.boot.loader, place="/proc/cmdline", kernel=host.kernel.release, words=words)
+
+
+def skips_initramfs(host: Host) -> bool:
+    """Whether the running kernel was started without an initramfs, by a menu that tries that first."""
+    if _INITRDLESS not in (host.kernel.command_line or "").split():
+        return False
+    is_in_menu = any(_INITRDLESS in entry.arguments.split() for entry in host.boot.entries)
+    return not is_in_menu and bool(read_defaults({p: file.text for p, file in host.files.items()}).text(_FORCED))
 
 
 def now(host: Host) -> NextBoot:

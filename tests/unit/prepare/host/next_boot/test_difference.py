@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -80,6 +81,36 @@ def test_a_host_as_installed_is_planned(root: Path) -> None:
     assert planned.next_boot is not None
     assert {change.source for change in planned.next_boot.changes} == {"gpustack"}
     assert '  Next boot: GRUB, "' in show_plan(planned)
+
+
+INITRDLESS = """\
+	if [ "${initrdfail}" = 1 ]; then
+	  echo	'GRUB_FORCE_PARTUUID set, initrdless boot failed. Attempting with initrd.'
+\\g<linux>\\g<initrd>	else
+	  echo	'GRUB_FORCE_PARTUUID set, attempting initrdless boot.'
+\\g<linux>	fi
+	initrdfail
+"""
+"""Entries of Ubuntu's 10_linux in its cloud images; the second command linux has panic=-1, too."""
+
+
+@pytest.mark.parametrize(
+    ("booted_with", "expected"),
+    [(" panic=-1", ["GPU249"]), ("", []), (" panic=-1 console=ttyS0", ["GPU249", "GPU233"])],
+)
+def test_a_host_that_boots_without_its_initramfs_blocks(root: Path, booted_with: str, expected: list[str]) -> None:
+    (root / "etc/default/grub.d").mkdir(exist_ok=True)
+    (root / "etc/default/grub.d/40-force-partuuid.cfg").write_text("GRUB_FORCE_PARTUUID=26f22d2b-892e\n")
+    for path in (root / MENU, root / "proc/cmdline"):
+        path.write_text(re.sub("root=UUID=[-0-9a-f]+", "root=PARTUUID=26f22d2b-892e", path.read_text()))
+    entry = r"(?P<linux>\t+linux[^\n]*\n)[^\n]*\n(?P<initrd>\t+initrd[^\n]*\n)"
+    menu = re.sub(entry, INITRDLESS, (root / MENU).read_text())
+    (root / MENU).write_text(re.sub(r"(initrdless boot.'\n[^\n]*)", r"\1 panic=-1", menu))
+    edit(root / "proc/cmdline", " quiet", f" quiet{booted_with}")
+    assert (root / MENU).read_text().count("panic=-1") == menu.count("\tinitrdfail\n") > 1
+    assert sorted(codes(plan(root))) == sorted(expected)
+    (root / "etc/default/grub.d/99-initramfs.cfg").write_text("GRUB_FORCE_PARTUUID=\n")
+    assert "GPU249" not in codes(plan(root))
 
 
 def test_unknown_defaults_show_no_lost_arguments(root: Path) -> None:
