@@ -83,14 +83,10 @@ def test_a_host_as_installed_is_planned(root: Path) -> None:
     assert '  Next boot: GRUB, "' in show_plan(planned)
 
 
-INITRDLESS = """\
-	if [ "${initrdfail}" = 1 ]; then
-	  echo	'GRUB_FORCE_PARTUUID set, initrdless boot failed. Attempting with initrd.'
-\\g<linux>\\g<initrd>	else
-	  echo	'GRUB_FORCE_PARTUUID set, attempting initrdless boot.'
-\\g<linux>	fi
-	initrdfail
-"""
+INITRDLESS = (
+    '\\tif [ "${initrdfail}" = 1 ]; then\n\\g<linux>\\g<initrd>'
+    "\\telse\n\\t  echo 'GRUB_FORCE_PARTUUID set, attempting initrdless boot.'\n\\g<linux>\\tfi\n\\tinitrdfail\n"
+)
 """Entries of Ubuntu's 10_linux in its cloud images; the second command linux has panic=-1, too."""
 
 
