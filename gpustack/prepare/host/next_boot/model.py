@@ -9,9 +9,8 @@ from gpustack.linux.cmdline import CommandLine, canonical
 GPUSTACK = "gpustack"
 """The source of words that gpustack adds."""
 # Words of the boot loader itself: GRUB's first word, the initrd of systemd-boot's entries, kernel-install's id, and the
-# variable of Ubuntu's 10_linux that depends on the graphics mode.
-_LOADERS_OWN = frozenset({"BOOT_IMAGE", "initrd", "systemd.machine_id"})
-_HANDOFF = frozenset({"$vt_handoff", "vt.handoff=7"})
+# variable of Ubuntu's 10_linux that depends on the graphics mode (vt.handoff=1 in some releases, 7 in others).
+_LOADERS_OWN = frozenset({"BOOT_IMAGE", "initrd", "systemd.machine_id", "$vt_handoff", "vt.handoff"})
 _PIECE = re.compile(r"""\\(.)|'([^']*)'|"((?:[^"\\]|\\.)*)"|(\s+)|([^'"\\\s]+|['"\\])""", re.DOTALL)
 _VARIABLE = re.compile(r"\$(?:\w+|\{\w+\}|\?)")
 
@@ -107,7 +106,7 @@ def menu_words(text: str, source: str = "") -> tuple[BootWord, ...]:
 
 
 def _without_loader(words: Iterable[BootWord]) -> tuple[BootWord, ...]:
-    return tuple(word for word in words if word.name not in _LOADERS_OWN and word.text not in _HANDOFF)
+    return tuple(word for word in words if word.name not in _LOADERS_OWN)
 
 
 def variables(words: Iterable[BootWord]) -> tuple[str, ...]:

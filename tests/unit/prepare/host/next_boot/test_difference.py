@@ -11,6 +11,8 @@ import pytest
 
 from gpustack.base.operations import RemoveFile, WriteFile
 from gpustack.hosts.facts.collector import collect
+from gpustack.hosts.facts.collector.menu import differences
+from gpustack.hosts.facts.collector.reader import HostRoot
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.facts.store import parse_host
 from gpustack.prepare.host.next_boot.difference import findings, menus
@@ -193,6 +195,19 @@ def test_a_pending_edit_blocks_with_its_line(root: Path) -> None:
 def test_an_argument_typed_at_the_menu_blocks(root: Path) -> None:
     edit(root / "proc/cmdline", " quiet", " quiet console=ttyS0")
     assert "only on the running kernel's command line" in plan(root).findings[0].message
+
+
+@pytest.mark.parametrize("handoff", ["vt.handoff=1", "vt.handoff=7"])
+def test_the_handoff_of_ubuntus_menu_is_no_argument(root: Path, handoff: str) -> None:
+    """GRUB sets the variable at boot: to 1 on Ubuntu 18.04 and in 10_linux_zfs, else to 7."""
+    planned = plan(root)
+    expected = menus(read(root), planned.operations)["before"]
+    edit(root / MENU, " quiet", " quiet $vt_handoff")
+    edit(root / "proc/cmdline", " quiet", f" quiet {handoff}")
+    assert codes(plan(root)) == []
+    menu = (root / MENU).read_text().replace("$vt_handoff", handoff)
+    (root / MENU).write_text(menu)
+    assert differences(HostRoot(str(root)), f"/{MENU}", dict(expected)) == []
 
 
 def test_the_order_of_consoles_counts(root: Path) -> None:
