@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, StringConstraints, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from gpustack.base.by_key import Key, by_key
 from gpustack.hosts.facts.boot_model import Boot, Tpm
@@ -327,8 +327,8 @@ class ConfigFile(FactsModel):
 class Unread(FactsModel):
     """A path that could not be read, and the system's reason."""
 
-    path: Annotated[str, StringConstraints(max_length=16384)]
-    error: Annotated[str, StringConstraints(max_length=4096)]
+    path: Line
+    error: Line
 
 
 class MachineFirmware(FactsModel):
@@ -355,7 +355,7 @@ class Host(FactsModel):
     inventory_groups: tuple[HostName, ...] | None = None
     """The groups under which the controller read the host; None if it was read without an inventory."""
     collected_at: Line | None = None
-    root: Annotated[str, StringConstraints(max_length=4096)] = "/"
+    root: Line = "/"
     privileged: bool | None = None
     architecture: Line | None = None
     os_release: Mapping[str, Line] = {}

@@ -102,6 +102,10 @@ WHOLE = text_of(raw_host(function("0000:88:00.0"), function("0000:88:00.1", iomm
         (text_of({**raw_host(), "version": 3}), "$.hosts[0].version: version 3"),
         (json.dumps({**raw_host(), "version": "1\n"}).encode(), '$.version: version "1\\n"'),
         (text_of(raw_host(hostname="a;reboot")), "$.hosts[0].hostname: string should match pattern"),
+        (
+            text_of(raw_host(unread=[{"path": "/etc\nERROR GPU999", "error": ""}])),
+            "$.hosts[0].unread[0].path: string should match pattern",
+        ),
         (text_of(raw_host(hostname="a\nb")), "$.hosts[0].hostname: string should match pattern"),
         (
             text_of(raw_host(function("0000:88:00.0"), function("0000:88:00.0"))),
