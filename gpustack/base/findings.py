@@ -17,7 +17,7 @@ from gpustack.base.by_key import by_key
 from gpustack.base.codes import Code as Code
 from gpustack.base.files import data_dir, data_table
 from gpustack.base.host_groups import fold, impersonal, pattern
-from gpustack.base.text import quoted
+from gpustack.base.text import printable, quoted
 
 
 class Severity(enum.StrEnum):
@@ -75,6 +75,11 @@ class Finding:
     place: str
     message: str
     remedy: str
+
+    def __post_init__(self) -> None:
+        """Keep each text on one line: a line break in a host's kernel argument would begin a line of a report."""
+        for name in ("place", "message", "remedy"):
+            object.__setattr__(self, name, printable(getattr(self, name), keep=""))
 
     def to_dict(self) -> dict[str, str]:
         """The finding as plain data for JSON."""

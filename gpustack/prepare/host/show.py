@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from gpustack.base.findings import Finding, report_lines
 from gpustack.base.operations import Reboot, RemoveFile, WriteFile, count, counted, show_counts
-from gpustack.base.text import LAYOUT, printable
+from gpustack.base.text import printable
 from gpustack.hosts.facts.model import Host
 from gpustack.prepare.host.own_files import ADOPTED
 from gpustack.prepare.host.plan import HostPlan, PlannedGpu, PlannedShare, plan_host
@@ -62,7 +62,7 @@ def show_plan(plan: HostPlan, *, diffs: bool = False) -> str:
     if plan.next_boot is not None and (plan.refused or not plan.next_boot.is_empty):
         lines += ["", *(f"  {line}" for line in plan.next_boot.show())]
     lines += _finding_lines(plan.findings)
-    return printable("\n".join(lines), keep=LAYOUT)
+    return "\n".join(printable(line, keep="\t") for line in lines)
 
 
 READY = ("ready", "NOT ready")
@@ -93,7 +93,7 @@ def show_verification(verification: Verification, verdicts: tuple[str, str] = RE
         parts = [part for part in (place, check.what, check.seen) if part]
         lines.append(f"  {check.status.value:<7}  {': '.join(parts)}")
     lines += _finding_lines(verification.findings)
-    return printable("\n".join(lines), keep=LAYOUT)
+    return "\n".join(printable(line, keep="\t") for line in lines)
 
 
 def _summary(plan: HostPlan) -> str:

@@ -12,7 +12,6 @@ from typing import TypedDict
 from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.operations import Operation, RemoveFile, WriteFile
-from gpustack.base.text import printable
 from gpustack.hosts.facts.model import Host
 from gpustack.linux.cmdline import CommandLine, argument
 from gpustack.linux.grub import LINUX, LINUX_DEFAULT, read_defaults
@@ -101,15 +100,15 @@ class BootDifference:
         if after.kernel:
             old = self.running.kernel
             parts.append(f"Linux {after.kernel}" + (f" instead of {old}" if old not in (None, after.kernel) else ""))
-        yield printable(f"Next boot: {', '.join(parts)}")
+        yield f"Next boot: {', '.join(parts)}"
         groups = by_key(((change.sign, change.source), change.word.text) for change in self.changes)
         width = max((len(" ".join(words)) for words in groups.values()), default=0)
         for (sign, source), words in groups.items():
-            yield printable(f"  {sign} {' '.join(words):<{width}}  {source}")
+            yield f"  {sign} {' '.join(words):<{width}}  {source}"
         if after.words is not None and not groups:
             yield "  the same arguments"
         for reason in after.unknown:
-            yield printable(f"  unknown: {reason}")
+            yield f"  unknown: {reason}"
 
 
 def after(host: Host, desired: Desired, operations: Sequence[Operation], *, is_trial: bool = False) -> NextBoot:
@@ -238,8 +237,8 @@ def findings(host: Host, difference: BootDifference, desired: Desired | None = N
     line = CommandLine(text=after.line)
     if after.words is not None and (lacking := [a for a in desired.arguments if not fulfils(line, a)]):
         place = f"{host.hostname} {after.place}"
-        arguments, entry = ", ".join(lacking), printable(after.entry)
-        yield finding(Code.NEXT_BOOT_LACKS_ARGUMENTS, place=place, entry=entry, why=after.why, arguments=arguments)
+        entry, why = after.entry, after.why
+        yield finding(Code.NEXT_BOOT_LACKS_ARGUMENTS, place=place, entry=entry, why=why, arguments=", ".join(lacking))
     if desired.entries is not None and len(after.line) + BOOT_IMAGE > LONGEST_COMMAND_LINE:
         place = f"{host.hostname} {after.place}"
         yield finding(Code.ENTRY_LINE_TOO_LONG, place=place, length=len(after.line), longest=LONGEST_COMMAND_LINE)
@@ -251,11 +250,11 @@ def findings(host: Host, difference: BootDifference, desired: Desired | None = N
 def _words(host: Host, difference: BootDifference) -> Iterator[Finding]:
     for change in difference.changes:
         if change.blocks:
-            word, code = printable(change.word.text), Code.NEXT_BOOT_LOSES_ARGUMENT
+            word, code = change.word.text, Code.NEXT_BOOT_LOSES_ARGUMENT
             if change.sign == "+":
                 code = Code.NEXT_BOOT_ADDS_ARGUMENT
             place = f"{host.hostname} {change.place}"
             yield finding(code, place=place, word=word, source=change.source, accepted=f"{change.sign}{word}")
     if difference.after.unknown:
-        reasons = "; ".join(map(printable, difference.after.unknown))
+        reasons = "; ".join(difference.after.unknown)
         yield finding(Code.NEXT_BOOT_UNKNOWN, place=host.hostname, reasons=reasons)

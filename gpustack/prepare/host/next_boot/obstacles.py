@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 
 from gpustack.base.findings import Code, Finding, finding
-from gpustack.base.text import printable
 from gpustack.hosts.facts.boot_model import BootKernel, Mount
 from gpustack.hosts.facts.model import Host
 from gpustack.linux.cmdline import CommandLine, canonical
@@ -29,7 +28,7 @@ def findings(host: Host) -> Iterator[Finding]:
     if host.boot.loader == "grub" and (stub := host.boot.efi.stub) is not None:
         images = host.boot.unified or (f"the running kernel was started by {stub}",)
         for image in images:
-            yield finding(Code.UNIFIED_KERNEL_IMAGE, place=f"{host.hostname} {printable(image)}")
+            yield finding(Code.UNIFIED_KERNEL_IMAGE, place=f"{host.hostname} {image}")
 
 
 def _mounts(host: Host) -> Iterator[Finding]:
@@ -41,7 +40,7 @@ def _mounts(host: Host) -> Iterator[Finding]:
         if mount is not None and where and mount.point not in reported:
             reported.add(mount.point)
             place = f"{host.hostname} {mount.point}"
-            yield finding(Code.CHANGES_DO_NOT_PERSIST, place=place, path=path, where=printable(where), remedy=remedy)
+            yield finding(Code.CHANGES_DO_NOT_PERSIST, place=place, path=path, where=where, remedy=remedy)
 
 
 def _unwritable(mount: Mount, upper: Mount | None) -> tuple[str, str]:
@@ -78,9 +77,9 @@ def _network(host: Host) -> Iterator[Finding]:
     line = CommandLine(text=host.kernel.command_line or "")
     if root is not None and root.filesystem in _ON_NETWORK:
         sign = f"its root is {root.source} ({root.filesystem})"
-        yield finding(Code.NETWORK_BOOT, place=host.hostname, sign=printable(sign))
+        yield finding(Code.NETWORK_BOOT, place=host.hostname, sign=sign)
     elif (sent := line.last("BOOTIF")) is not None:
-        yield finding(Code.NETWORK_BOOT, place=f"{host.hostname} /proc/cmdline", sign=printable(sent.text))
+        yield finding(Code.NETWORK_BOOT, place=f"{host.hostname} /proc/cmdline", sign=sent.text)
     elif host.boot.loader == "grub" and (image := line.last("BOOT_IMAGE")) is not None and image.value:
         name = PurePosixPath(image.value).name
         known = {PurePosixPath(entry.kernel).name for entry in host.boot.entries if entry.kernel}
@@ -88,7 +87,7 @@ def _network(host: Host) -> Iterator[Finding]:
         is_ours = name in known or name.removesuffix(".efi.signed") in known
         if known and line.last("initrd") is not None and not is_ours:
             sign = f"{image.text} is no kernel of this host"
-            yield finding(Code.NETWORK_BOOT, place=f"{host.hostname} /proc/cmdline", sign=printable(sign))
+            yield finding(Code.NETWORK_BOOT, place=f"{host.hostname} /proc/cmdline", sign=sign)
 
 
 def _skipped_loader(host: Host) -> Iterator[Finding]:

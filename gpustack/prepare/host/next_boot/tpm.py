@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.operations import Operation, RunCommand
-from gpustack.base.text import printable
 from gpustack.hosts.facts.model import Host
 
 _INITRAMFS = frozenset({"update-initramfs", "dracut", "mv"})
@@ -41,7 +40,7 @@ def findings(host: Host, operations: Iterable[Operation], *, accepted: bool) -> 
     for volume in host.tpm.volumes:
         place = f"{host.hostname} {volume.device}"
         if volume.unknown is not None:
-            yield finding(Code.TPM_BINDING_UNKNOWN, place=place, name=volume.name, reason=printable(volume.unknown))
+            yield finding(Code.TPM_BINDING_UNKNOWN, place=place, name=volume.name, reason=volume.unknown)
         bound = sorted({pcr for token in volume.tokens for pcr in token.pcrs} & registers)
         kinds = ", ".join(dict.fromkeys(token.type for token in volume.tokens if registers & set(token.pcrs)))
         if bound:

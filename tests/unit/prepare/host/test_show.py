@@ -75,3 +75,23 @@ def test_a_host_can_t_move_the_cursor_of_who_reads_its_plan() -> None:
     )
     text = show_plan(plan_host(spec, Machine(raw).host))
     assert "echo 0000:88:00.0 >/x \\x1b[2J\\u202e" in text
+
+
+@pytest.mark.parametrize("adopt", [False, True])
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("/etc/default/grub", 'GRUB_CMDLINE_LINUX="intel_iommu=off,\\"x\nERROR GPU999\\""\n'),
+        ("/etc/default/grub", 'GRUB_DEFAULT="a\nERROR GPU999"\n'),
+        ("/etc/driverctl.d/0000:84:00.0", "nouveau\nERROR GPU999\n"),
+    ],
+)
+def test_no_line_of_a_plan_begins_in_a_hosts_value(path: str, text: str, *, adopt: bool) -> None:
+    _, spec, _ = load(HERE / "cases" / "first-run.yaml")
+    raw = snapshot("k4200")
+    raw["files"][path] = {**raw["files"]["/etc/default/grub"], "text": text}
+    plan = plan_host(spec, Machine(raw).host, adopt=adopt)
+    shown = show_plan(plan, diffs=False)
+    assert "\\nERROR GPU999" in shown
+    assert [line for line in shown.splitlines() if line.strip().startswith("ERROR GPU999")] == []
+    assert [f for f in plan.findings if "\n" in f"{f.place}{f.message}{f.remedy}"] == []
