@@ -52,6 +52,20 @@ def _order(character: str) -> int:
     return ord(character) if character.isalpha() else ord(character) + 256
 
 
+def entry_key(name: str) -> tuple[tuple[tuple[int, int, str], ...], ...]:
+    """A sort key of names of entries that are files, as blscfg (``vercmp``) and systemd-boot compare them.
+
+    In each part between ``-``, ``~`` sorts before the end, the end before letters, and letters before digits: so
+    ``427.el9`` is older than ``427.13.1.el9_4``.
+    """
+    parts = ([*re.findall(r"~|[0-9]+|[A-Za-z]+", part), ""] for part in name.split("-"))
+    return tuple(tuple(map(_rank, words)) for words in parts)
+
+
+def _rank(word: str) -> tuple[int, int, str]:
+    return (2, int(word), "") if word.isdigit() else ({"~": -1, "": 0}.get(word, 1), 0, word)
+
+
 def chosen(host: Host) -> Choice:
     """The entry that boots next if nothing changes."""
     if host.boot.loader == "systemd-boot":
@@ -114,7 +128,7 @@ def _entries(host: Host) -> Sequence[BootEntry]:
     files = [entry for entry in host.boot.entries if entry.position is None and entry.source.endswith(".conf")]
     if not host.boot.bls or not files:
         return host.boot.entries
-    ordered = sorted(files, key=lambda entry: version_key(PurePosixPath(entry.source).stem), reverse=True)
+    ordered = sorted(files, key=lambda entry: entry_key(PurePosixPath(entry.source).stem), reverse=True)
     placed = [
         entry.model_copy(update={"position": str(n), "id": entry.id or PurePosixPath(entry.source).stem})
         for n, entry in enumerate(ordered)
@@ -156,4 +170,4 @@ def _of_systemd_boot(host: Host) -> Choice:
 def _newest_first(host: Host) -> list[BootEntry]:
     ordinary = [entry for entry in host.boot.entries if not entry.recovery]
     releases = {kernel.image: kernel.release for kernel in host.boot.kernels}
-    return sorted(ordinary, key=lambda e: version_key(releases.get(e.kernel) or e.source), reverse=True)
+    return sorted(ordinary, key=lambda e: entry_key(releases.get(e.kernel) or e.source), reverse=True)

@@ -16,6 +16,8 @@ from gpustack.hosts.facts.store import parse_host
 from gpustack.linux.grub import read_defaults
 from gpustack.prepare.host.next_boot import choice, predict
 from gpustack.prepare.host.next_boot.model import BootWord, menu_words
+from gpustack_demo.examples.host import write_host
+from gpustack_demo.examples.hosts import rhel9_host
 from support.grub_mkconfig import UUID, Grub
 
 RELEASES = ("6.1.0-9-amd64", "6.1.0-37-amd64", "6.1.0-37-cloud-amd64", "6.12.3", "5.10.0-8-amd64", "6.1.0-10-rt-amd64")
@@ -109,3 +111,15 @@ def test_the_predicted_menu_is_the_generated_one(seed: int, grub: Grub) -> None:
     assert differences(HostRoot(str(root)), "/boot/grub/grub.cfg", expected) == []
     assert differences(HostRoot(str(root)), "/boot/grub/grub.cfg", {**expected, "words": ["ro"]}) != []
     assert differences(HostRoot(str(root)), "/boot/grub/grub.cfg", {**expected, "default": "9"}) != []
+
+
+def test_entries_that_are_files_have_the_order_of_the_boot_loader(tmp_path: Path) -> None:
+    """The kernel of a release of RHEL is older than its updates, whose names are longer."""
+    newest_first = ["5.14.0-427.42.1.el9_4", "5.14.0-427.el9", "5.14.0-427.el9~debug", "5.14.0-70.el9", "0-rescue-5f3"]
+    assert sorted(newest_first, key=choice.entry_key) == newest_first[::-1]
+    root = write_host(tmp_path / "gpu", rhel9_host("gpu"))
+    (entry,) = (root / "boot/loader/entries").glob("*-427.13.1.el9_4*")
+    entry.rename(entry.with_name(entry.name.replace("427.13.1.el9_4", "427.el9")))
+    chosen = choice.chosen(parse_host(collect(str(root)), "test")).entry
+    assert chosen is not None
+    assert "-427.42.1.el9_4" in chosen.source
