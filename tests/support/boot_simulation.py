@@ -29,6 +29,7 @@ from gpustack.prepare.host.own_files import (
     VFS_UNIT,
 )
 from gpustack.prepare.host.plan import HostPlan
+from gpustack.prepare.host.record import KERNEL_CMDLINE
 from support.host_samples import Raw
 
 START = 1_763_700_000
@@ -169,16 +170,27 @@ class Machine:
         self.images[release] = image
 
     def _grubby(self, option: str, arguments: str) -> None:
-        """Simulate grubby(8): ``--args`` replaces arguments of the same name, ``--remove-args`` removes arguments."""
-        for entry in self.raw["boot"]["entries"]:
-            line = entry["arguments"].split()
+        """Simulate grubby(8): ``--args`` replaces arguments of the same name, ``--remove-args`` removes arguments.
+
+        Of ``/etc/kernel/cmdline``, the first line is changed too. If it is missing, the last entry's arguments are
+        its content.
+        """
+
+        def changed(text: str) -> str:
+            line = text.split()
             if option == "--args":
                 names = [argument.partition("=")[0] for argument in arguments.split()]
-                line = [argument for argument in line if argument.partition("=")[0] not in names] + arguments.split()
-            else:
-                assert option == "--remove-args"
-                line = [argument for argument in line if argument not in arguments.split()]
-            entry["arguments"] = " ".join(line)
+                return " ".join(
+                    [argument for argument in line if argument.partition("=")[0] not in names] + arguments.split()
+                )
+            assert option == "--remove-args"
+            return " ".join(argument for argument in line if argument not in arguments.split())
+
+        entries = self.raw["boot"]["entries"]
+        for entry in entries:
+            entry["arguments"] = changed(entry["arguments"])
+        file = self.raw["files"].setdefault(KERNEL_CMDLINE, {"text": entries[-1]["arguments"], "mode": "0644"})
+        file.update(text=f"{changed(file['text'].partition(chr(10))[0])}\n", mtime_ns=self.now * 10**9)
 
     def _update_grub(self) -> None:
         self.raw["boot"]["config_mtime"] = self.now * 10**9

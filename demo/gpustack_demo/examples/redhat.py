@@ -79,7 +79,8 @@ def grubby(root: Path, arguments: list[str]) -> str:
     """Play ``grubby --update-kernel=ALL [--remove-args=…] [--args=…] --no-etc-grub-update``; return a description.
 
     An added argument replaces those of the same name. For entries with ``$kernelopts``, GRUB's environment block is
-    changed, for all others the entry itself; ``/etc/kernel/cmdline`` is changed too if it exists.
+    changed, for all others the entry itself. The first line of ``/etc/kernel/cmdline`` is changed too; if the file is
+    missing, it is made of the last entry's arguments (``update_bls_fragment`` of grubby-bls 8.40, in RHEL 8.8 and 9.2).
     """
     options = dict(argument.partition("=")[::2] for argument in arguments)
     if options.pop("--update-kernel", None) != "ALL" or options.pop("--no-etc-grub-update", None) != "":
@@ -97,10 +98,11 @@ def grubby(root: Path, arguments: list[str]) -> str:
         ]
         return " ".join([*retained, *added.split()])
 
-    uses_block = False
-    for path in sorted((root / _ENTRIES).glob("*.conf")):
+    uses_block, last = False, ""
+    for path in sorted((root / _ENTRIES).glob("*.conf"), reverse=True):
         text = path.read_text(encoding="utf-8")
         line = re.search(r"^options (.*)$", text, re.MULTILINE)
+        last = line[1] if line is not None else last
         if line is not None and "$kernelopts" in line[1]:
             uses_block = True
         elif line is not None:
@@ -110,8 +112,11 @@ def grubby(root: Path, arguments: list[str]) -> str:
         variables["kernelopts"] = update(variables["kernelopts"])
         (root / _GRUB / "grubenv").write_text(_block(variables), encoding="utf-8")
     cmdline = root / "etc/kernel/cmdline"
-    if cmdline.exists():
-        cmdline.write_text(f"{update(cmdline.read_text(encoding='utf-8'))}\n", encoding="utf-8")
+    if uses_block:
+        last = last.replace("$kernelopts", variables["kernelopts"])
+    cmdline.parent.mkdir(parents=True, exist_ok=True)
+    text = cmdline.read_text(encoding="utf-8") if cmdline.exists() else last
+    cmdline.write_text(f"{update(text.partition(chr(10))[0])}\n", encoding="utf-8")
     return f"-{removed!r} +{added!r}"
 
 

@@ -106,7 +106,7 @@ def _in_entries(host: Host, texts: dict[str, str]) -> Iterator[Sourced]:
             yield from record.evaluated(texts[path]).arguments(LINUX) or ()
         else:
             lines[path] = CommandLine(text=texts[path])
-    tuned = {s.argument.text: s for s in _by_tuned(texts)}
+    tuned = {s.argument.text: s for s in by_tuned(texts)}
     yielded: set[tuple[str, Argument]] = set()
     for source, line in lines.items():
         for argument in line.arguments:
@@ -115,7 +115,7 @@ def _in_entries(host: Host, texts: dict[str, str]) -> Iterator[Sourced]:
                 yield tuned.get(argument.text) or Sourced(argument=argument, file=source, line=0)
 
 
-def _by_tuned(texts: Mapping[str, str]) -> tuple[Sourced, ...]:
+def by_tuned(texts: Mapping[str, str]) -> tuple[Sourced, ...]:
     """tuned's arguments, which entries contain as GRUB's variable ``tuned_params``."""
     files = {TUNED: texts[TUNED], DEFAULTS: f"{LINUX}='$tuned_params'\n"} if TUNED in texts else {}
     return read_defaults(files).arguments(LINUX) or ()

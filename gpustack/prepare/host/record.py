@@ -37,14 +37,10 @@ _ASSIGNMENT = re.compile(
 
 
 def recorded(host: Host) -> dict[str, tuple[str, ...]]:
-    """The recorded arguments by place."""
-    return recorded_in(host.files[RECORD].text if RECORD in host.files else "")
-
-
-def recorded_in(text: str) -> dict[str, tuple[str, ...]]:
-    """The arguments in the text of a record, by place; invalid lines are ignored."""
+    """The recorded arguments by place; invalid lines are ignored."""
+    file = host.files.get(RECORD)
     by_place: dict[str, list[str]] = {}
-    for line in text.splitlines() if is_ours(text) else ():
+    for line in file.text.splitlines() if file is not None and is_ours(file.text) else ():
         place, space, argument = line.partition(" ")
         if space and place in PLACES and _ADDED.fullmatch(argument):
             by_place.setdefault(place, []).append(argument)

@@ -15,8 +15,9 @@ from gpustack.linux.cmdline import CommandLine, argument
 from gpustack.linux.grub import LINUX
 from gpustack.linux.module_parameters import contradicts, fulfils
 from gpustack.prepare.host import record
-from gpustack.prepare.host.own_files import RECORD, OwnedFile
-from gpustack.prepare.host.record import ENTRIES
+from gpustack.prepare.host.foreign_config import by_tuned
+from gpustack.prepare.host.own_files import RECORD, OwnedFile, digest
+from gpustack.prepare.host.record import ENTRIES, KERNEL_CMDLINE, MADE
 from gpustack.prepare.host.render import render_record
 
 
@@ -48,10 +49,17 @@ def plan_entries(host: Host, wanted: tuple[str, ...]) -> Entries:
     lines = record.in_entries(host, without=recorded.get(ENTRIES, ()))
     needs[ENTRIES] = tuple(a for a in wanted if any(not fulfils(line, a) for line in lines.values()))
     first = next(iter(lines.values()), None)
+    commands = tuple(_commands(host, needs[ENTRIES], recorded.get(ENTRIES, ())))
+    if commands and first is not None and KERNEL_CMDLINE not in host.files:
+        tuned = {sourced.argument.text for sourced in by_tuned({path: f.text for path, f in host.files.items()})}
+        text = f"{' '.join(a.text for a in first.arguments if a.text not in tuned)}\n"
+        needs |= {KERNEL_CMDLINE: _lacking(text, wanted), MADE: (f"sha256:{digest(text)}",)}
+        content = record.edited(KERNEL_CMDLINE, text, added=needs[KERNEL_CMDLINE]) or text
+        edits[KERNEL_CMDLINE] = OwnedFile(content=content, mode="0644", why="otherwise, grubby creates it")
     return Entries(
         files=record_of(recorded, needs),
         edits=edits,
-        commands=tuple(_commands(host, needs[ENTRIES], recorded.get(ENTRIES, ()))),
+        commands=commands,
         next_line=None if first is None else with_arguments(first, needs[ENTRIES]),
         findings=(*_file_findings(host, needs, edits), *_entry_findings(host, lines, needs[ENTRIES])),
     )
@@ -146,13 +154,8 @@ def _replaced(host: Host, lines: dict[str, CommandLine], add: tuple[str, ...]) -
                     continue  # ARGUMENT_CONFLICTS names it
                 is_enough = fulfils(CommandLine(text=other.text), text)
                 combined = other.text if is_enough else f"{other.text},{argument(text).value}"
-                yield finding(
-                    Code.ARGUMENT_REPLACED_BY_GRUBBY,
-                    place=f"{host.hostname} {source}",
-                    said=other.text,
-                    wanted=text,
-                    both=combined,
-                )
+                code, place = Code.ARGUMENT_REPLACED_BY_GRUBBY, f"{host.hostname} {source}"
+                yield finding(code, place=place, said=other.text, wanted=text, both=combined)
 
 
 def _commands(host: Host, needed: tuple[str, ...], ours: tuple[str, ...]) -> Iterator[RunCommand]:

@@ -267,16 +267,16 @@ def written(entries: Mapping[str, Taken]) -> str:
     return f"{title}\n{json.dumps(files, indent=1)}\n"
 
 
-def journalled(host: Host, text: str | None = None) -> dict[str, Taken]:
+def journalled(host: Host) -> dict[str, Taken]:
     """The adopted files in the host's journal, by path.
 
-    :param text: the journal that a plan writes instead.
     :raises HostError: if the journal is malformed.
     """
-    if text is None and ADOPTED not in host.files:
+    file = host.files.get(ADOPTED)
+    if file is None:
         return {}
     try:
-        entries = json.loads((text or host.files[ADOPTED].text).partition("\n")[2])
+        entries = json.loads(file.text.partition("\n")[2])
         journal_entries = {
             str(path): Taken(
                 before=str(e["before"]), after=None if e["after"] is None else str(e["after"]), mode=e["mode"]
