@@ -241,8 +241,9 @@ def _prove(spec: Spec, draft: _Draft) -> _Draft:
         return draft
     host, desired = draft.host, draft.desired
     options = options_for(spec, host.hostname)
-    operations = (*draft.files, *draft.commands)
-    after = differences.after(host, desired, operations, is_trial=draft.trial is not None)
+    permanent = () if draft.trial is None else (update_grub("when the trial becomes permanent"),)
+    operations, drop_in = (*draft.files, *draft.commands, *permanent), desired.files.get(GRUB)
+    after = differences.after(host, operations, None if drop_in is None else drop_in.content)
     change = differences.difference(host, after, operations, accepted=options.boot_changes)
     found = (
         *differences.findings(host, change, desired),

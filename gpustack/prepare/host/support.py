@@ -77,11 +77,11 @@ def _machine(host: Host) -> Iterator[Finding]:
 
 
 def _boot_loader(host: Host) -> Iterator[Finding]:
+    for image in host.boot.unified if host.boot.loader != "grub" else ():
+        yield finding(Code.UNIFIED_KERNEL_IMAGE, place=f"{host.hostname} {image}")
     if has_systemd_boot(host):
         yield from kernel_install.hindrances(host)
     elif host.boot.loader != "grub":
-        for image in host.boot.unified:
-            yield finding(Code.UNIFIED_KERNEL_IMAGE, place=f"{host.hostname} {image}")
         if not host.boot.unified:
             yield finding(Code.BOOT_LOADER_NOT_SUPPORTED, place=host.hostname, loader=host.boot.loader or _NO_LOADER)
     elif host.boot.bls and "grubby" not in host.boot.tools:

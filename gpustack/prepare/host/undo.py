@@ -74,7 +74,7 @@ def plan_undo(host: Host, *, force: bool = False) -> HostPlan:
     change = None
     if operations or why:
         drop_in = host.files[GRUB].text if GRUB in skipped else None
-        change = differences.difference(host, differences.after_files(host, operations, drop_in))
+        change = differences.difference(host, differences.after(host, operations, drop_in))
         findings += differences.findings(host, change)
         findings += tpm.findings(host, operations, accepted=force)
     refused = bool(errors(findings))

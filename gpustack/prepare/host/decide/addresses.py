@@ -17,6 +17,7 @@ from gpustack.prepare.host.own_files import SCRIPTS
 RECORD = "/run/gpustack/devices"
 """The script's log of the last boot: one line per device."""
 UNKNOWN = "-"
+_IDS = ("vendor", "product", "subsystem_vendor", "subsystem_product", "pci_class")
 _LINE = re.compile(r"keep (\S+) (\S+) (\S+) (\S+) (\S+) (\S+) (\S+)( take)?")
 _KEPT = re.compile(r"(\S+) is kept for (\S+)")
 
@@ -41,16 +42,8 @@ class Listed:
     @classmethod
     def of(cls, function: Function, driver: str, *, is_taken: bool = False) -> Self:
         """The identity of a function in the facts."""
-        return cls(
-            address=function.address,
-            driver=driver,
-            vendor=function.vendor,
-            product=function.product,
-            subsystem_vendor=function.subsystem_vendor or UNKNOWN,
-            subsystem_product=function.subsystem_product or UNKNOWN,
-            pci_class=function.pci_class,
-            is_taken=is_taken,
-        )
+        ids = {name: getattr(function, name) or UNKNOWN for name in _IDS}
+        return cls(address=function.address, driver=driver, is_taken=is_taken, **ids)
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -59,7 +52,7 @@ class Listed:
 
     @property
     def _ids(self) -> tuple[str, ...]:
-        return (self.vendor, self.product, self.subsystem_vendor, self.subsystem_product, self.pci_class)
+        return tuple(getattr(self, name) for name in _IDS)
 
     def stranger(self, host: Host) -> str | None:
         """The identity of another device at the address, or ``nothing``; None if the expected device is there."""
@@ -84,9 +77,8 @@ def listed(host: Host) -> Iterator[Listed]:
     lines = [line for path in SCRIPTS if path in host.files for line in host.files[path].text.splitlines()]
     for line in lines:
         if (match := _LINE.fullmatch(line)) is not None:
-            names = ("address", "driver", "vendor", "product", "subsystem_vendor", "subsystem_product", "pci_class")
             *values, mark = match.groups()
-            yield Listed(**dict(zip(names, values, strict=True)), is_taken=mark is not None)
+            yield Listed(**dict(zip(("address", "driver", *_IDS), values, strict=True)), is_taken=mark is not None)
 
 
 def kept_at_boot(host: Host) -> dict[str, str]:

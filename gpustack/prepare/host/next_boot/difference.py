@@ -12,7 +12,7 @@ from typing import TypedDict
 from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.operations import Operation, RemoveFile, WriteFile
-from gpustack.hosts.facts.model import Host
+from gpustack.hosts.facts.model import ConfigFile, Host
 from gpustack.linux.cmdline import CommandLine, argument
 from gpustack.linux.grub import LINUX, LINUX_DEFAULT, read_defaults
 from gpustack.linux.grub import paths as grub_paths
@@ -22,9 +22,9 @@ from gpustack.prepare.host.desired import BOOT_IMAGE, LONGEST_COMMAND_LINE, MANA
 from gpustack.prepare.host.next_boot import obstacles, predict
 from gpustack.prepare.host.next_boot.model import GPUSTACK, BootWord, NextBoot, compared
 from gpustack.prepare.host.next_boot.trial import MARKER, is_running, trial
-from gpustack.prepare.host.own_files import ADOPTED, GRUB
+from gpustack.prepare.host.own_files import GRUB
 from gpustack.prepare.host.prior_setup.adopt import journalled
-from gpustack.prepare.host.tools import has_entries, update_grub
+from gpustack.prepare.host.tools import has_entries
 
 _LOADERS = {"grub": "GRUB", "systemd-boot": "systemd-boot"}
 _RUNNING = "only on the running kernel's command line"
@@ -111,15 +111,7 @@ class BootDifference:
             yield f"  unknown: {reason}"
 
 
-def after(host: Host, desired: Desired, operations: Sequence[Operation], *, is_trial: bool = False) -> NextBoot:
-    """The next boot after the operations of a plan; of a trial, the boot that it tries and makes permanent."""
-    drop_in = desired.files.get(GRUB)
-    if is_trial:
-        operations = (*operations, update_grub("when the trial becomes permanent"))
-    return after_files(host, operations, None if drop_in is None else drop_in.content)
-
-
-def after_files(host: Host, operations: Sequence[Operation], drop_in: str | None) -> NextBoot:
+def after(host: Host, operations: Sequence[Operation], drop_in: str | None) -> NextBoot:
     """The next boot after operations.
 
     :param drop_in: the content of gpustack's drop-in of GRUB's defaults then; None without it.
@@ -174,43 +166,40 @@ def difference(
     # The words of a trial stay on the running command line until the next boot, also after the trial has passed.
     if is_running(host) or any(word.name == MARKER for word in running.words or ()):
         of_trial = {argument(text).name for text in trial(0).arguments}
-    adopted, written = _adopted(host, operations), _written(host)
+    own = _own_words(host, operations)
     found: dict[tuple[str, str], BootWord] = {}
     for before in (running, now):
         if before.words is not None and after.words is not None:
             for sign, word in compared(before.words, after.words):
                 found.setdefault((sign, word.text), word)
     in_menu = {word.text for word in now.words or ()}
-    changes = []
-    for (sign, text), word in found.items():
-        is_gpustacks = word.source == GPUSTACK or word.name in of_trial or text in {*adopted, *written}
-        changes.append(
-            WordChange(
-                sign=sign,
-                word=word,
-                source=GPUSTACK if is_gpustacks else _source(sign, word, now, text in in_menu),
-                place=word.source if sign == "+" else now.place if text in in_menu else "/proc/cmdline",
-                is_own=is_gpustacks or word.name in MANAGED,
-                is_accepted=f"{sign}{text}" in accepted,
-            )
+    is_gpustacks = {k: w.source == GPUSTACK or w.name in of_trial or w.text in own for k, w in found.items()}
+    changes = [
+        WordChange(
+            sign=sign,
+            word=word,
+            source=GPUSTACK if is_gpustacks[sign, text] else _source(sign, word, now, text in in_menu),
+            place=word.source if sign == "+" else now.place if text in in_menu else "/proc/cmdline",
+            is_own=is_gpustacks[sign, text] or word.name in MANAGED,
+            is_accepted=f"{sign}{text}" in accepted,
         )
+        for (sign, text), word in found.items()
+    ]
     order = sorted(changes, key=lambda change: (not change.is_own, change.sign == "+"))
     return BootDifference(running=running, now=now, after=after, changes=tuple(order))
 
 
-def _adopted(host: Host, operations: Sequence[Operation]) -> set[str]:
-    """The words of GRUB's defaults that gpustack adopts, or has adopted."""
-    writes = [operation for operation in operations if isinstance(operation, WriteFile)]
-    journal = _texts(host, writes).get(ADOPTED)
-    files = {} if journal is None else journalled(host, journal)
-    changed = [(_words_in({p: files[p].before}), _words_in({p: files[p].after or ""})) for p in grub_paths(files)]
-    return {word for before, after in changed for word in before - after}
-
-
-def _written(host: Host) -> set[str]:
-    """The words that gpustack has written."""
-    in_files = {word for words in record.recorded(host).values() for word in words}
-    return in_files | _words_in({GRUB: host.files[GRUB].text} if GRUB in host.files else {})
+def _own_words(host: Host, operations: Sequence[Operation]) -> set[str]:
+    """The words that gpustack has written or adopted, or does with the operations of a plan."""
+    texts, words = _texts(host, operations), set[str]()
+    files = {path: ConfigFile(text=text, mode="0644", mtime_ns=None) for path, text in texts.items()}
+    for state in (host, host.model_copy(update={"files": files})):
+        words |= {word for of_place in record.recorded(state).values() for word in of_place}
+        words |= _words_in({GRUB: state.files[GRUB].text} if GRUB in state.files else {})
+        adopted = journalled(state)
+        for path in grub_paths(adopted):
+            words |= _words_in({path: adopted[path].before}) - _words_in({path: adopted[path].after or ""})
+    return words
 
 
 def _words_in(texts: Mapping[str, str]) -> set[str]:

@@ -27,26 +27,20 @@ _VENDORS = "/usr/lib/kernel/cmdline"
 _TRIES = "/etc/kernel/tries"
 _SREL = "/loader/entries.srel"
 _MACHINE_ID = "systemd.machine_id"  # kernel-install adds it to the file's arguments
+_LAYOUTS = ("", "auto", "bls")
 _LAYOUT = re.compile(r"""^\s*layout=["']?([^"'\s#]*)""", re.MULTILINE)
 
 
 def hindrances(host: Host) -> Iterator[Finding]:
     """Findings about reasons why kernel-install can't regenerate the entries of this host."""
-    for image in host.boot.unified:
-        yield finding(Code.UNIFIED_KERNEL_IMAGE, place=f"{host.hostname} {image}")
-    for place, why in _other_entries(host):
+    others = [(path, f"the layout here is {layout}") for path, layout in _layouts(host) if layout not in _LAYOUTS]
+    if "kernel-install" not in host.boot.tools:
+        others = [("kernel-install", "this program is in none of /usr/sbin, /usr/bin and /sbin"), *others]
+    for place, why in others:
         yield finding(Code.ENTRIES_OF_OTHER_LAYOUT, place=f"{host.hostname} {place}", why=why)
     if _TRIES in host.files:
         yield finding(Code.BOOT_COUNTING, place=f"{host.hostname} {_TRIES}")
     yield from _not_rebuildable(host)
-
-
-def _other_entries(host: Host) -> Iterator[tuple[str, str]]:
-    if "kernel-install" not in host.boot.tools:
-        yield "kernel-install", "this program is in none of /usr/sbin, /usr/bin and /sbin"
-    for path, layout in _layouts(host):
-        if layout not in ("", "auto", "bls"):
-            yield path, f"the layout here is {layout}"
 
 
 def _not_rebuildable(host: Host) -> Iterator[Finding]:
@@ -122,13 +116,9 @@ def _without_ours(host: Host, own: frozenset[str]) -> str | None:
     if _VENDORS in host.files:
         return host.files[_VENDORS].text
     entries = _ordinary(host)
-    return f"{' '.join(_own(CommandLine(text=entries[0].arguments), own))}\n" if entries else None
-
-
-def _own(line: CommandLine, without: frozenset[str] = frozenset()) -> list[str]:
-    """The arguments on an entry's line, without the one that kernel-install adds, and without ``without``."""
-    pieces = [raw for _, raw in line.pieces if raw]
-    return [piece for piece in pieces if piece.partition("=")[0] != _MACHINE_ID and piece not in without]
+    pieces = [raw for _, raw in CommandLine(text=entries[0].arguments if entries else "").pieces]
+    words = [raw for raw in pieces if raw and raw not in own and raw.partition("=")[0] != _MACHINE_ID]
+    return f"{' '.join(words)}\n" if entries else None
 
 
 def _differing(host: Host, current: CommandLine, own: frozenset[str]) -> Iterator[Finding]:

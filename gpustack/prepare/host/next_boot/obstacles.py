@@ -91,22 +91,16 @@ def _network(host: Host) -> Iterator[Finding]:
 
 
 def _skipped_loader(host: Host) -> Iterator[Finding]:
-    boot = host.boot
-    for what, remedy, is_set in (
-        ("a kexec kernel is loaded", "unload it with `kexec --unload`, and plan again", boot.kexec_loaded is True),
-        (
-            "/run/nextroot exists",
-            "remove or unmount /run/nextroot, or complete that soft reboot, and plan again",
-            boot.next_root,
-        ),
-        (
-            "/etc/default/kexec has LOAD_KEXEC=true",
-            "set LOAD_KEXEC=false in /etc/default/kexec (or kexec.d), and plan again",
-            boot.kexec_configured,
-        ),
-    ):
+    boot, kexec = host.boot, "/etc/default/kexec"
+    signs = {
+        "a kexec kernel is loaded": (boot.kexec_loaded, "unload it with `kexec --unload`"),
+        "/run/nextroot exists": (boot.next_root, "remove or unmount /run/nextroot, or complete that soft reboot"),
+        f"{kexec} has LOAD_KEXEC=true": (boot.kexec_configured, f"set LOAD_KEXEC=false in {kexec} (or kexec.d)"),
+    }
+    for what, (is_set, remedy) in signs.items():
         if is_set:
-            yield finding(Code.REBOOT_SKIPS_LOADER, place=host.hostname, what=what, remedy=remedy)
+            then = f"{remedy}, and plan again"
+            yield finding(Code.REBOOT_SKIPS_LOADER, place=host.hostname, what=what, remedy=then)
 
 
 def kernel_findings(host: Host, after: NextBoot, needed: Iterable[str]) -> Iterator[Finding]:

@@ -14,11 +14,10 @@ from gpustack.hosts.facts.boot_model import BootEntry, MenuPlace, MenuScript, Su
 from gpustack.hosts.facts.model import Host
 from gpustack.linux.cmdline import CommandLine, argument
 from gpustack.linux.grub import LINUX, LINUX_DEFAULT, Defaults, read_defaults
-from gpustack.prepare.host import record
 from gpustack.prepare.host.next_boot import choice
 from gpustack.prepare.host.next_boot.choice import Choice
 from gpustack.prepare.host.next_boot.model import GPUSTACK, BootWord, NextBoot, kernel_words, menu_words, variables
-from gpustack.prepare.host.own_files import GRUB, OWNED, RECORD
+from gpustack.prepare.host.own_files import GRUB, OWNED
 from gpustack.prepare.host.record import KERNEL_CMDLINE
 
 _LINUX_SCRIPT = "/etc/grub.d/10_linux"
@@ -92,9 +91,7 @@ def after(host: Host, defaults: Defaults | None, operations: Sequence[Operation]
             words = _by_grubby(words, argv)
         release = argv[2] if argv[:2] == ("kernel-install", "add") else None
         if release is not None and release == release_of(host, chosen.entry) and KERNEL_CMDLINE in texts:
-            own = record.recorded_in(texts.get(RECORD, "")).get(KERNEL_CMDLINE, ())
             words = kernel_words(texts[KERNEL_CMDLINE], KERNEL_CMDLINE)
-            words = tuple(BootWord(text=w.text, source=GPUSTACK) if w.text in own else w for w in words)
     return _boot(host, chosen, words)
 
 

@@ -84,17 +84,8 @@ class Trial:
 def trial(seconds: int) -> Trial:
     """A trial with the arguments that end it at panic, hang and timeout."""
     unit = TRIAL_UNIT.rpartition("/")[2]
-    return Trial(
-        seconds=seconds,
-        arguments=(
-            MARKER,
-            f"panic={_PANIC_SECONDS}",
-            "rd.shell=0",
-            "rd.emergency=reboot",
-            f"systemd.wants={unit}",
-            f"systemd.watchdog_sec={_WATCHDOG_SECONDS}",
-        ),
-    )
+    arguments = (MARKER, f"panic={_PANIC_SECONDS}", "rd.shell=0", "rd.emergency=reboot", f"systemd.wants={unit}")
+    return Trial(seconds=seconds, arguments=(*arguments, f"systemd.watchdog_sec={_WATCHDOG_SECONDS}"))
 
 
 def is_running(host: Host) -> bool:
@@ -107,14 +98,8 @@ def files(desired: Desired, wanted: Trial) -> dict[str, OwnedFile]:
     """The files of a trial, by path; empty if the next command line is unknown, which blocks the plan anyway."""
     if desired.next_line is None:
         return {}
-    return render_trial(
-        line=desired.next_line.text,
-        extra=wanted.arguments,
-        entry=ENTRY,
-        title=TITLE,
-        marker=MARKER,
-        seconds=wanted.seconds,
-    )
+    line, extra, seconds = desired.next_line.text, wanted.arguments, wanted.seconds
+    return render_trial(line=line, extra=extra, entry=ENTRY, title=TITLE, marker=MARKER, seconds=seconds)
 
 
 def has_entry(host: Host, desired: Desired, wanted: Trial) -> bool:

@@ -54,9 +54,8 @@ def _way(host: Host, place: str, conflicting: list[Trace], by_place: dict[str, l
     texts = sorted({trace.said for trace in conflicting if trace.part is Part.ARGUMENT})
     text = " ".join(texts) or "this line"
     if path == TUNED:
-        return (
-            f"choose or write a tuned profile that does not set {text} (`tuned-adm active`, `tuned-adm profile NAME`)"
-        )
+        commands = "`tuned-adm active`, `tuned-adm profile NAME`"
+        return f"choose or write a tuned profile that does not set {text} ({commands})"
     if texts and has_entries(host):
         return _from_entries(host, text, by_place)
     if "/systemd/system/" in path:

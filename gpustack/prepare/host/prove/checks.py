@@ -7,7 +7,6 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from gpustack.base.findings import Code, Finding, Severity, finding
-from gpustack.base.text import printable
 from gpustack.hosts.facts.boot_model import BootKernel
 from gpustack.hosts.facts.gpus import Gpu, forwards
 from gpustack.hosts.facts.model import Function, Host
@@ -115,10 +114,11 @@ def arguments(host: Host, desired: Desired) -> Iterator[HostCheck]:
             wrong = "it has not" if argument in missing else None
             yield judged(Code.VERIFY_RUNNING_ARGUMENTS_WRONG, f"the running kernel has {argument}", place, wrong)
         for argument in withdrawn(line, desired):
-            what = f"the running kernel does not have {argument}"
-            yield failed(
-                Code.VERIFY_RUNNING_ARGUMENTS_WRONG, what, place, "it was started with it, and it is no longer wanted"
+            what, seen = (
+                f"the running kernel does not have {argument}",
+                "it was started with it, and it is no longer wanted",
             )
+            yield failed(Code.VERIFY_RUNNING_ARGUMENTS_WRONG, what, place, seen)
 
 
 def not_in_trial(host: Host) -> Iterator[HostCheck]:
@@ -155,7 +155,7 @@ def running_boot(host: Host) -> Iterator[HostCheck]:
     seen = [f"{sign} {word.text}" for sign, word in compared(running.words, now.words)]
     if now.kernel is not None and running.kernel not in (None, now.kernel):
         seen.append(f"Linux {now.kernel} instead of {running.kernel}")
-    yield judged(Code.VERIFY_BOOT_DIFFERS, what, place, printable(", ".join(seen)), now.why)
+    yield judged(Code.VERIFY_BOOT_DIFFERS, what, place, ", ".join(seen), now.why)
 
 
 def files(host: Host, desired: Desired) -> Iterator[HostCheck]:
@@ -167,15 +167,11 @@ def files(host: Host, desired: Desired) -> Iterator[HostCheck]:
             if file is not None:
                 yield failed(Code.VERIFY_FILE_WRONG, "there is no such file", place, "it is still there")
             continue
-        what = "the file is as planned"
-        if file is None:
-            yield failed(Code.VERIFY_FILE_WRONG, what, place, "it is missing")
-        elif file.text != wanted.content:
-            yield failed(Code.VERIFY_FILE_WRONG, what, place, "its content differs")
-        elif file.mode.zfill(4) != wanted.mode:
-            yield failed(Code.VERIFY_FILE_WRONG, what, place, f"its mode is {file.mode}, not {wanted.mode}")
-        else:
-            yield ok(what, place, f"{len(wanted.content.splitlines())} lines, mode {file.mode}")
+        wrong = "it is missing" if file is None else "its content differs" if file.text != wanted.content else ""
+        if file is not None and not wrong and file.mode.zfill(4) != wanted.mode:
+            wrong = f"its mode is {file.mode}, not {wanted.mode}"
+        seen = f"{len(wanted.content.splitlines())} lines, mode {wanted.mode}"
+        yield judged(Code.VERIFY_FILE_WRONG, "the file is as planned", place, wrong, seen)
 
 
 def future(host: Host, desired: Desired) -> Iterator[HostCheck]:
