@@ -299,13 +299,8 @@ def _by_address(host: Host, targets: Targets, other: Elsewhere) -> Iterator[Find
             address = path.removeprefix(DRIVERCTL).removeprefix("pci-")
             override = text.strip()
             if address in functions and override != functions[address][1]:
-                yield finding(
-                    Code.DRIVERCTL_CONFLICTS,
-                    place=f"{host.hostname} {path}",
-                    address=address,
-                    override=override or "none",
-                    driver=functions[address][1],
-                )
+                place, driver, text = f"{host.hostname} {path}", functions[address][1], override or "none"
+                yield finding(Code.DRIVERCTL_CONFLICTS, place=place, address=address, override=text, driver=driver)
 
 
 # Built in, it has no alias among the kernel's modules (drivers/usb/host/xhci-pci.c, PCI_CLASS_SERIAL_USB_XHCI).
@@ -345,15 +340,9 @@ def too_early(host: Host, targets: Targets) -> Iterator[Finding]:
                     Code.HOST_DRIVER_BUILT_IN, place=place, modules=", ".join(names), release=release, driver=driver
                 )
         elif by_kernel:
-            modules = sorted({name for names in by_kernel.values() for name in names})
-            releases = ", ".join(by_kernel)
-            yield finding(
-                Code.BUILT_IN_DRIVER_DISPLACED,
-                place=place,
-                modules=", ".join(modules),
-                releases=releases,
-                driver=driver,
-            )
+            modules = ", ".join(sorted({name for names in by_kernel.values() for name in names}))
+            found = ", ".join(by_kernel)
+            yield finding(Code.BUILT_IN_DRIVER_DISPLACED, place=place, modules=modules, releases=found, driver=driver)
 
 
 def _built_in(host: Host, function: Function, driver: str) -> Mapping[str, tuple[str, ...]]:

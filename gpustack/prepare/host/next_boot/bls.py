@@ -154,8 +154,8 @@ def _replaced(host: Host, lines: dict[str, CommandLine], add: tuple[str, ...]) -
                     continue  # ARGUMENT_CONFLICTS names it
                 is_enough = fulfils(CommandLine(text=other.text), text)
                 combined = other.text if is_enough else f"{other.text},{argument(text).value}"
-                code, place = Code.ARGUMENT_REPLACED_BY_GRUBBY, f"{host.hostname} {source}"
-                yield finding(code, place=place, said=other.text, wanted=text, both=combined)
+                place, said = f"{host.hostname} {source}", other.text
+                yield finding(Code.ARGUMENT_REPLACED_BY_GRUBBY, place=place, said=said, wanted=text, both=combined)
 
 
 def _commands(host: Host, needed: tuple[str, ...], ours: tuple[str, ...]) -> Iterator[RunCommand]:

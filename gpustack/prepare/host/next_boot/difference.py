@@ -12,6 +12,7 @@ from typing import TypedDict
 from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.operations import Operation, RemoveFile, WriteFile
+from gpustack.base.text import quoted
 from gpustack.hosts.facts.model import ConfigFile, Host
 from gpustack.linux.cmdline import CommandLine, argument
 from gpustack.linux.grub import LINUX, LINUX_DEFAULT, read_defaults
@@ -24,9 +25,19 @@ from gpustack.prepare.host.next_boot.model import GPUSTACK, BootWord, NextBoot, 
 from gpustack.prepare.host.next_boot.trial import MARKER, is_running, trial
 from gpustack.prepare.host.own_files import GRUB
 from gpustack.prepare.host.prior_setup.adopt import journalled
-from gpustack.prepare.host.tools import has_entries
+from gpustack.prepare.host.tools import has_entries, has_systemd_boot
 
 _LOADERS = {"grub": "GRUB", "systemd-boot": "systemd-boot"}
+_ADDING = {
+    "menu": "add the argument to GRUB_CMDLINE_LINUX_DEFAULT in /etc/default/grub",
+    "entries": "`grubby --update-kernel=ALL --args={}`",
+    "systemd-boot": "add the argument to /etc/kernel/cmdline, `kernel-install add RELEASE IMAGE` for each kernel",
+}
+_CHOOSING = {
+    "menu": "GRUB_DEFAULT in /etc/default/grub, then `update-grub`",
+    "entries": "`grubby --set-default=IMAGE`; of a menu by hand, `grub2-mkconfig -o /boot/grub2/grub.cfg`",
+    "systemd-boot": "`bootctl set-default ENTRY`",
+}
 _RUNNING = "only on the running kernel's command line"
 
 
@@ -237,13 +248,11 @@ def findings(host: Host, difference: BootDifference, desired: Desired | None = N
 
 
 def _words(host: Host, difference: BootDifference) -> Iterator[Finding]:
-    for change in difference.changes:
-        if change.blocks:
-            word, code = change.word.text, Code.NEXT_BOOT_LOSES_ARGUMENT
-            if change.sign == "+":
-                code = Code.NEXT_BOOT_ADDS_ARGUMENT
-            place = f"{host.hostname} {change.place}"
-            yield finding(code, place=place, word=word, source=change.source, accepted=f"{change.sign}{word}")
-    if difference.after.unknown:
-        reasons = "; ".join(difference.after.unknown)
-        yield finding(Code.NEXT_BOOT_UNKNOWN, place=host.hostname, reasons=reasons)
+    loader = "systemd-boot" if has_systemd_boot(host) else "entries" if has_entries(host) else "menu"
+    for change in (change for change in difference.changes if change.blocks):
+        code = Code.NEXT_BOOT_ADDS_ARGUMENT if change.sign == "+" else Code.NEXT_BOOT_LOSES_ARGUMENT
+        word, place = change.word.text, f"{host.hostname} {change.place}"
+        how = _ADDING[loader].format(quoted(word))
+        yield finding(code, place=place, word=word, source=change.source, accepted=f"{change.sign}{word}", how=how)
+    if reasons := "; ".join(difference.after.unknown):
+        yield finding(Code.NEXT_BOOT_UNKNOWN, place=host.hostname, reasons=reasons, how=_CHOOSING[loader])

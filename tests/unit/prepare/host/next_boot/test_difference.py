@@ -25,7 +25,7 @@ from gpustack.spec.load import parse_spec
 from gpustack_demo.examples.boot import boot
 from gpustack_demo.examples.grub import update_grub, write_environment
 from gpustack_demo.examples.host import write_host
-from gpustack_demo.examples.hosts import systemd_boot_host, talk_host
+from gpustack_demo.examples.hosts import rhel9_host, systemd_boot_host, talk_host
 from gpustack_demo.examples.machine import Machine
 
 SPEC = 'version: 1\nmodels: {{k4200: {{match: {{vendor: "10de", product: "11b4"}}}}}}\nhosts: {{talk: [k4200]}}\n{}'
@@ -189,6 +189,25 @@ def test_a_pending_edit_blocks_with_its_line(root: Path) -> None:
     update_grub(root)
     assert "not booted yet" in plan(root).findings[0].message
     boot(root)
+    assert codes(plan(root)) == []
+
+
+@pytest.mark.parametrize("loader", ["menu", "entries", "systemd-boot"])
+def test_the_remedy_of_a_lost_argument_fits_the_boot_loader(tmp_path: Path, loader: str) -> None:
+    machines = {"menu": talk_host, "entries": rhel9_host, "systemd-boot": systemd_boot_host}
+    root = write_host(tmp_path / "talk", machines[loader]("talk"))
+    edit(root / "proc/cmdline", " quiet", " quiet mitigations=off")
+    (lost,) = [f for f in plan(root).findings if f.code == "GPU233"]
+    # What the remedy's tools do.
+    if loader == "menu":
+        assert "GRUB_CMDLINE_LINUX_DEFAULT in /etc/default/grub, and plan again" in lost.remedy
+        edit(root / DEFAULTS, "quiet", "quiet mitigations=off")
+        update_grub(root)
+    else:
+        command = "`grubby --update-kernel=ALL --args=mitigations=off`"
+        assert ("`kernel-install add" if loader == "systemd-boot" else command) in lost.remedy
+        for path in root.rglob("loader/entries/*.conf"):
+            path.write_text(re.sub("(options .* quiet)", r"\1 mitigations=off", path.read_text()))
     assert codes(plan(root)) == []
 
 
