@@ -10,11 +10,13 @@ from gpustack.base.operations import counted
 from gpustack.cli.common import Command, add_each, add_exit_code, add_format, add_source_options, gather
 from gpustack.cli.inventory import in_spec
 from gpustack.cli.options import option
+from gpustack.hosts.facts.model import Host
 from gpustack.prepare.host.image import image_for, save
 from gpustack.prepare.host.plan import HostPlan
 from gpustack.prepare.host.show import ShownPlan, shown_plan
 from gpustack.spec.hosts import with_groups
 from gpustack.spec.load import load_spec
+from gpustack.spec.model import Spec
 
 TRIAL_SECONDS = 600
 """The same value as the role's default, gpustack_trial_seconds."""
@@ -46,13 +48,7 @@ gpustack host plan gpustack.yaml --root /mnt/image -f json"""
         add_exit_code(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        spec = load_spec(parsed_args.spec)
-        gather(self, parsed_args, spec)
-        spec = with_groups(spec, self._gathered.groups)
-        hosts = self._gathered.hosts
-        if parsed_args.snapshot and len(hosts) > 1:  # a snapshot may contain more hosts than this spec
-            names = in_spec(parsed_args, spec, [host.hostname for host in hosts], self.report)
-            hosts = tuple(host for host in hosts if host.hostname in names)
+        spec, hosts = _hosts_of_spec(self, parsed_args)
         trial = TRIAL_SECONDS if parsed_args.trial else None
         plans: list[ShownPlan] = []
         for host in hosts:
@@ -109,12 +105,21 @@ gpustack host image gpustack.yaml --snapshot hosts.json --out image"""
         option(parser, "--out DIR", "write the files below this new directory", required=True)
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        spec = load_spec(parsed_args.spec)
-        gather(self, parsed_args, spec)
-        image = image_for(with_groups(spec, self._gathered.groups), self._gathered.hosts)
+        image = image_for(*_hosts_of_spec(self, parsed_args))
         self.report_findings(image.findings)
         if errors(image.findings):
             raise PlanError("the image is refused; nothing was written", remedy="follow the remedies of the errors")
         paths = save(image, parsed_args.out)
         self.report(f"{parsed_args.out}: {counted(len(paths), 'file')} for the image of {pattern(image.hosts)}")
         return 0
+
+
+def _hosts_of_spec(command: Command, parsed_args: argparse.Namespace) -> tuple[Spec, tuple[Host, ...]]:
+    """The spec with the groups of its hosts, and the hosts; a snapshot may contain more hosts than the spec."""
+    spec = load_spec(parsed_args.spec)
+    gathered = gather(command, parsed_args, spec)
+    spec, hosts = with_groups(spec, gathered.groups), gathered.hosts
+    if parsed_args.snapshot and len(hosts) > 1:
+        names = in_spec(parsed_args, spec, [host.hostname for host in hosts], command.report)
+        hosts = tuple(host for host in hosts if host.hostname in names)
+    return spec, hosts

@@ -18,6 +18,7 @@ from gpustack.spec.load import parse_spec
 from support.boot_simulation import Machine
 from support.host_cases import CASES, load
 from support.host_samples import SNAPSHOTS, changed, snapshot
+from support.host_samples import snapshot as samples
 
 SPEC = """\
 version: 1
@@ -191,6 +192,19 @@ def test_files_are_written(files: tuple[str, str, Path], capsys: pytest.CaptureF
     assert sum(path.is_file() for path in out.rglob("*")) == 5
     assert main(["host", "image", spec, "--snapshot", snapshot, "--out", str(out)]) == 2
     assert "is not empty" in capsys.readouterr().err
+
+
+def test_hosts_that_the_spec_does_not_name_are_left_out(
+    files: tuple[str, str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec, snapshot, out = files
+    document = json.loads(Path(snapshot).read_text(encoding="utf-8"))
+    document["hosts"].append({**samples("k4200"), "hostname": "other"})
+    Path(snapshot).write_text(json.dumps(document), encoding="utf-8")
+    assert main(["host", "image", spec, "--snapshot", snapshot, "--out", str(out)]) == 0
+    assert f"not in {spec}, left out: other" in capsys.readouterr().err
+    assert main(["host", "image", spec, "other", "--snapshot", snapshot, "--out", str(out / "more")]) == 2
+    assert "other: this host is not in image mode" in capsys.readouterr().err
 
 
 def test_an_error_of_the_host_leaves_no_file(files: tuple[str, str, Path], capsys: pytest.CaptureFixture[str]) -> None:

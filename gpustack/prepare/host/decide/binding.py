@@ -194,13 +194,9 @@ def identical(host: Host, targets: Targets) -> tuple[Function, ...]:
 def _identical(host: Host, targets: Targets, staying: Mapping[str, Iterable[Function]]) -> Iterator[Finding]:
     for target in targets.all:
         for function in {f.ids: f for f in target.gpu.functions if f.ids in staying}.values():
-            yield finding(
-                Code.BOUND_BY_ADDRESS,
-                place=f"{host.hostname} {target.address}",
-                ids=function.ids,
-                what=classes.word(function.pci_class),
-                staying=", ".join(f.address for f in staying[function.ids]),
-            )
+            place, ids, what = f"{host.hostname} {target.address}", function.ids, classes.word(function.pci_class)
+            others = ", ".join(f.address for f in staying[ids])
+            yield finding(Code.BOUND_BY_ADDRESS, place=place, ids=ids, what=what, staying=others)
 
 
 def _two_drivers(host: Host, targets: Targets) -> Iterator[Finding]:
