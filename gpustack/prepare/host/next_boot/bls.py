@@ -16,6 +16,7 @@ from gpustack.linux.grub import LINUX
 from gpustack.linux.module_parameters import contradicts, fulfils
 from gpustack.prepare.host import record
 from gpustack.prepare.host.foreign_config import by_tuned
+from gpustack.prepare.host.next_boot import choice
 from gpustack.prepare.host.own_files import RECORD, OwnedFile, digest
 from gpustack.prepare.host.record import ENTRIES, KERNEL_CMDLINE, MADE
 from gpustack.prepare.host.render import render_record
@@ -52,7 +53,9 @@ def plan_entries(host: Host, wanted: tuple[str, ...]) -> Entries:
     commands = tuple(_commands(host, needs[ENTRIES], recorded.get(ENTRIES, ())))
     if commands and first is not None and KERNEL_CMDLINE not in host.files:
         tuned = {sourced.argument.text for sourced in by_tuned({path: f.text for path, f in host.files.items()})}
-        text = f"{' '.join(a.text for a in first.arguments if a.text not in tuned)}\n"
+        entry = choice.chosen(host).entry
+        line = first if entry is None else lines.get(entry.source, first)
+        text = f"{' '.join(a.text for a in line.arguments if a.text not in tuned)}\n"
         needs |= {KERNEL_CMDLINE: _lacking(text, wanted), MADE: (f"sha256:{digest(text)}",)}
         content = record.edited(KERNEL_CMDLINE, text, added=needs[KERNEL_CMDLINE]) or text
         edits[KERNEL_CMDLINE] = OwnedFile(content=content, mode="0644", why="otherwise, grubby creates it")

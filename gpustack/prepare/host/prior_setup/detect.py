@@ -78,10 +78,8 @@ def _needed(host: Host, targets: Targets, trace: Trace, place: str) -> Iterator[
     command, module, *_ = trace.said.split()
     function = spared(host, targets).get(canonical(module))
     if command in ("blacklist", "install") and function is not None:
-        description = catalogue.describe(function.vendor, function.product, function.pci_class)
-        yield finding(
-            Code.HOST_DRIVER_DISABLED, place=place, said=trace.said[:200], what=f"{function.address} ({description})"
-        )
+        what = f"{function.address} ({catalogue.describe(function.vendor, function.product, function.pci_class)})"
+        yield finding(Code.HOST_DRIVER_DISABLED, place=place, said=trace.said[:200], what=what)
 
 
 def _parted(place: str) -> tuple[str, int]:
