@@ -72,7 +72,8 @@ class MenuReader:
                 self._section(tail)
                 continue
             if end == "{":
-                kind = words[0] if len(words) > 1 and words[0] in ("menuentry", "submenu") else ""
+                kind = words[0] if len(words) > 1 and words[0] in ("menuentry", "submenu", "function") else ""
+                kind = "" if "function" in blocks else kind  # GRUB has its entries only when it calls the function
                 blocks.append(kind)
                 self._enter(kind, words, found)
                 continue
@@ -107,7 +108,7 @@ class MenuReader:
             self._open.remove(script)
 
     def _enter(self, kind: str, words: List[str], found: List[Dict[str, Any]]) -> None:
-        if not kind:
+        if kind in ("", "function"):
             return
         place = {**self._place(), "title": plain(words[1]), "id": identifier(words)}
         self._numbers[-1] += 1
@@ -168,7 +169,7 @@ def grub_menu(host: HostRoot, source: str, text: str) -> Tuple[List[Dict[str, An
 
 
 LINUX_SCRIPT = "/etc/grub.d/10_linux"
-_BY_LOADER = ("$vt_handoff", "vt.handoff")  # Ubuntu's 10_linux: depends on the graphics mode
+_BY_LOADER = ("$vt_handoff", "${vt_handoff}", "vt.handoff")  # Ubuntu's 10_linux: depends on the graphics mode
 
 
 def differences(host: HostRoot, path: str, expected: Dict[str, Any]) -> List[str]:

@@ -10,7 +10,7 @@ GPUSTACK = "gpustack"
 """The source of words that gpustack adds."""
 # Words of the boot loader itself: GRUB's first word, the initrd of systemd-boot's entries, kernel-install's id, and the
 # variable of Ubuntu's 10_linux that depends on the graphics mode (vt.handoff=1 in some releases, 7 in others).
-_LOADERS_OWN = frozenset({"BOOT_IMAGE", "initrd", "systemd.machine_id", "$vt_handoff", "vt.handoff"})
+_LOADERS_OWN = frozenset({"BOOT_IMAGE", "initrd", "systemd.machine_id", "$vt_handoff", "${vt_handoff}", "vt.handoff"})
 _PIECE = re.compile(r"""\\(.)|'([^']*)'|"((?:[^"\\]|\\.)*)"|(\s+)|([^'"\\\s]+|['"\\])""", re.DOTALL)
 _VARIABLE = re.compile(r"\$(?:\w+|\{\w+\}|\?)")
 
