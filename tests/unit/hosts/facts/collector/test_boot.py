@@ -30,7 +30,8 @@ def test_what_tuned_adds_to_the_menu_is_in_the_entries(tmp_path: Path) -> None:
 def test_entries_in_a_function_are_none_of_the_menu(tmp_path: Path) -> None:
     """Ubuntu's 10_linux_zfs defines a function for its history menu, which only a submenu calls."""
     menu = (
-        "function zsyshistorymenu {\n  set kernel=\"${4}\"\n  menuentry 'Revert' ${menuentry_id_option} 'gnulinux-${1}' {\n"
+        'function zsyshistorymenu {\n  set kernel="${4}"\n'
+        "  menuentry 'Revert' ${menuentry_id_option} 'gnulinux-${1}' {\n"
         '    if [ "${grub_platform}" = xen ]; then insmod xzio; fi\n    linux "${kernel}" root=ZFS="${1}" ro\n  }\n}\n'
         "menuentry 'Ubuntu' ${menuentry_id_option} 'gnulinux-rpool/ROOT/u-6.1.0-37-amd64' {\n"
         '  linux "/BOOT/u@/vmlinuz-6.1.0-37-amd64" root=ZFS="rpool/ROOT/u" ro ${vt_handoff}\n}\n'
