@@ -91,7 +91,7 @@ def test_markers_of_a_host(tmp_path: Path, name: str | None, content: str, nova_
     report = lint(
         [f"compute={drop_in}"], LintSubject(release=release("2025.2"), hosts=hosts, limited=True, marked=marked)
     )
-    messages = [f.message.partition(",")[0] for f in report.findings if f.code == "GPU746"]
+    messages = [f.message.partition(";")[0] for f in report.findings if f.code == "GPU746"]
     assert messages == expected
 
 
