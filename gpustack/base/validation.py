@@ -1,10 +1,15 @@
 """What pydantic finds wrong in data of others. Their keys and texts can't forge a line of a message."""
 
-from pydantic_core import ErrorDetails
+from pydantic_core import ErrorDetails, ValidationError
 
 from gpustack.base.text import printable
 
 _LONGEST_KEY = 256
+
+
+def first_problem(error: Exception) -> str:
+    """The first of pydantic's errors as one line; of another error, its text."""
+    return problem(error.errors()[0]) if isinstance(error, ValidationError) else printable(str(error), keep="")
 
 
 def problem(detail: ErrorDetails, root: str = "$") -> str:

@@ -57,7 +57,8 @@ def former_gpus(path: Path) -> list[HistoryEntry]:
 
 def _state(record: RunRecord, undos: Mapping[str, RunRecord]) -> str:
     undo = undos.get(record.head.id)
-    if undo is None or _state(undo, undos) == "undone":
+    others = {run: other for run, other in undos.items() if run != record.head.id}  # edited records may form a circle
+    if undo is None or _state(undo, others) == "undone":
         return record.state
     return "undone" if undo.state == "done" else "partly undone"
 

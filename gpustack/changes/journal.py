@@ -21,6 +21,7 @@ from typing import Any
 from gpustack.base.errors import JournalError
 from gpustack.base.files import state_dir
 from gpustack.base.text import quoted
+from gpustack.base.validation import first_problem
 from gpustack.changes.change import ChangeOutcome, ChangeResult, CloudChange, GuardedChange
 from gpustack.changes.journal_file import RESTORE, JournalFile, read_lines
 from gpustack.changes.journal_lines import VERSION, PlannedChange, RunHead, RunLine
@@ -166,7 +167,7 @@ def read(path: Path, former: Former | None = None) -> RunRecord:
             return _former_record(path, first, lines, former[old])
         return _record(path, RunHead.model_validate(first), map(RunLine.model_validate, lines))
     except (AttributeError, LookupError, TypeError, ValueError) as error:  # ValueError: pydantic's errors too
-        what = f"a line does not belong to a journal: {error}"
+        what = f"a line does not belong to a journal: {first_problem(error)}"
         raise JournalError(what, where=str(path), remedy=RESTORE) from error
 
 
@@ -244,19 +245,24 @@ def records() -> Iterator[tuple[Path, RunRecord | JournalError]]:
             yield path, error
 
 
-def last(cloud: Callable[[], str], condition: Callable[[RunRecord], bool]) -> RunRecord | None:
+def last(
+    cloud: Callable[[], str], condition: Callable[[RunRecord], bool]
+) -> tuple[RunRecord | None, JournalError | None]:
     """The newest run on a cloud that meets a condition, with what others completed; None if there is none.
+
+    Also the error of a newer record that cannot be read, which may be of such a run.
 
     :param cloud: looks up the key of the cloud; is not called if there are no runs.
     """
-    key = ""
+    key, unread = "", None
     for _, record in records():
-        if isinstance(record, JournalError) or record.head.completes:
-            continue
-        key = key or cloud()
-        if record.head.cloud.key == key and condition(record):
-            return completed(record)
-    return None
+        if isinstance(record, JournalError):
+            unread = unread or record
+        elif not record.head.completes:
+            key = key or cloud()
+            if record.head.cloud.key == key and condition(record):
+                return completed(record), unread
+    return None, unread
 
 
 def completed(record: RunRecord) -> RunRecord:

@@ -12,7 +12,7 @@ from gpustack.base.errors import JournalError
 from gpustack.base.files import file_error, make_private_directory, read_text
 
 _MAX_BYTES = 256 << 20
-RESTORE = "restore the file from a backup, or revert the changes by hand: its first line has the former values"
+RESTORE = "restore the file from a backup, or revert the changes by hand: its lines have the former values"
 
 
 class JournalFile:
@@ -28,13 +28,18 @@ class JournalFile:
             make_private_directory(path.parent)
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
             directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+            os.fsync(directory)
         except OSError as error:
             what, state, remedy = "the journal can't be made", "nothing was changed", "name another file with --journal"
             raise file_error(JournalError, what, path, error, state=state, remedy=remedy) from error
-        os.fsync(directory)
         os.close(directory)
         self._stream = os.fdopen(descriptor, "w", encoding="utf-8")
-        self.write({**head, "at": datetime.now().astimezone().isoformat(timespec="seconds")}, "nothing was changed")
+        try:
+            self.write({**head, "at": datetime.now().astimezone().isoformat(timespec="seconds")}, "nothing was changed")
+        except JournalError:
+            self.close()
+            path.unlink(missing_ok=True)  # it would count as a record that cannot be read
+            raise
 
     def write(self, entry: Mapping[str, Any], state: str) -> None:
         """Write a line and sync it to disk.

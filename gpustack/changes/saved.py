@@ -8,6 +8,7 @@ from pydantic import Field
 
 from gpustack.base.errors import JournalError
 from gpustack.base.files import read_text, starts_with, write_atomic
+from gpustack.base.validation import first_problem
 from gpustack.changes.change import CloudChange
 from gpustack.changes.journal import refuse_alike, refuse_shared
 from gpustack.changes.journal_lines import Cloud, JournalLine, PlannedChange, Text
@@ -57,5 +58,6 @@ def load(path: Path, kinds: Kinds) -> tuple[SavedPlan, Sequence[CloudChange]]:
         plan = SavedPlan.model_validate_json(read_text(path, _MOST))
         refuse_alike(plan.changes)
     except ValueError as error:  # pydantic's errors too
-        raise JournalError(f"not a plan of this version: {error}", where=str(path), remedy=AGAIN) from error
+        what = f"not a plan of this version: {first_problem(error)}"
+        raise JournalError(what, where=str(path), remedy=AGAIN) from error
     return plan, [change_of(line, kinds, str(path)) for line in plan.changes]

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from gpustack.base.errors import JournalError
-from gpustack.base.validation import problem
+from gpustack.base.validation import first_problem
 from gpustack.changes.change import ChangeResult, CloudChange, reversed_order
 from gpustack.changes.journal import RunRecord
 from gpustack.changes.journal_file import RESTORE
@@ -82,5 +82,5 @@ def _malformed(change: CloudChange) -> str:
         adapter.validate_python(change.seen)
         adapter.validate_python(change.wanted)
     except ValidationError as error:
-        return f"gpustack writes no such value: {problem(error.errors()[0])}"
+        return f"gpustack writes no such value: {first_problem(error)}"
     return ""

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from itertools import takewhile
 from pathlib import Path
 from shlex import join
 from typing import TYPE_CHECKING, Any
@@ -28,7 +27,7 @@ from gpustack.changes.journal import RunRecord, is_recorded, last, new_id
 from gpustack.changes.journal_lines import Cloud, RunHead
 from gpustack.changes.run import recorded_run
 from gpustack.changes.undo import plan_undo, without_gone
-from gpustack.cli.cleanup_options import add_databases, cell_names, sources_of
+from gpustack.cli.cleanup_options import add_cells, add_databases, cell_names, sources_of
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Command, add_format, confirm, see_terminal
 from gpustack.cli.options import option, positive
@@ -105,7 +104,9 @@ class ChangeCommand(OpenStackCommand):
         :param connection: None for a command that was given Nova's databases alone.
         :param undone: the ID of a run whose undo does both.
         """
-        record = last(lambda: self.place(parsed_args).key, lambda record: True)
+        record, unread = last(lambda: self.place(parsed_args).key, lambda record: True)
+        if unread is not None:
+            self._warn(f"{unread.where}: {unread.what}; the change of this record may be unfinished: gpustack history")
         if record is None or record.head.id == undone:
             return
         if record.state == "unfinished":
@@ -312,6 +313,7 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
         # Of the process that undoes a run if nobody confirms it (gpustack.changes.guardian).
         parser.add_argument("--unless-confirmed", type=int, help=argparse.SUPPRESS)
         add_databases(parser)
+        add_cells(parser, "undo only the repairs of")
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Show the plan, ask for confirmation, and carry it out."""
@@ -380,13 +382,12 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
             # Without a name, no run of the hosts: the end of a maintenance must not close its host again.
             return any(kind == change.kind for change in record.made) if kind else record.head.command != "host apply"
 
-        last = journal.last(lambda: self.place(parsed_args).key, fits)
-        newer = takewhile(lambda entry: last is None or entry[0] != last.path, journal.records())
-        if unread := next((record for _, record in newer if isinstance(record, JournalError)), None):
+        found, unread = last(lambda: self.place(parsed_args).key, fits)
+        if unread is not None:
             what = f"the last change may be in a record that cannot be read: {unread.what}"
             raise JournalError(what, where=unread.where, remedy=f"{unread.remedy}; or name a change: gpustack undo ID")
-        if last is not None:
-            return last
+        if found is not None:
+            return found
         raise JournalError(
             f"no {kind or 'change'} of this cloud is recorded", remedy="`gpustack history` lists the changes"
         )

@@ -70,7 +70,7 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("selection")
     option(group, "--host HOST…", "check only rows of this host; can be repeated")
     option(group, "--instance UUID", "check only rows of this instance", action=Once)
-    option(group, "--cell CELL…", "check only this cell, by name or uuid; can be repeated")
+    add_cells(group, "check only")
     option(
         group,
         "--class CLASS…",
@@ -80,6 +80,10 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
         choices=tuple(CLASSES),
     )
     add_judgement(parser)
+
+
+def add_cells(parser: argparse._ActionsContainer, what: str) -> None:
+    option(parser, "--cell CELL…", f"{what} this cell, by name or uuid; can be repeated")
 
 
 def add_judgement(parser: argparse.ArgumentParser) -> None:

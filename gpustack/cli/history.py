@@ -1,6 +1,7 @@
 """``gpustack history``: the changes that gpustack made, from the journals of this user."""
 
 import argparse
+from contextlib import suppress
 from datetime import datetime
 
 from gpustack.base.columns import Column
@@ -86,8 +87,9 @@ def _operations(record: RunRecord) -> tuple[Column[PlannedChange], ...]:
 
 def _matches(entry: HistoryEntry, since: datetime | None, name: str | None) -> bool:
     head = entry.record.head
-    if since is not None and datetime.fromisoformat(head.at) < since:
-        return False
+    with suppress(OverflowError, ValueError):  # a run without a valid time is listed
+        if since is not None and datetime.fromisoformat(head.at).astimezone() < since:
+            return False
     return name is None or any(name in change.name or name == change.id for change in head.changes)
 
 

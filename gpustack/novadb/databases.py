@@ -231,5 +231,6 @@ def unreachable(of: Database, error: SQLAlchemyError) -> DatabaseError:
     return DatabaseError(
         f"the database refused or was lost: {' '.join(text.split())}",
         where=of.where,
-        remedy="see that this machine reaches the database with this connection, as Nova's own services do",
+        remedy="check that this machine reaches the database, and that the connection's user and server permit the "
+        "statement, as those of Nova's own services do",
     )

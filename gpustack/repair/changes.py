@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
+from gpustack.base.validation import first_problem
 from gpustack.changes.change import Begin, ChangeOutcome, ChangeResult, Ended, GuardedChange, Value
 from gpustack.repair import journal, undo
 from gpustack.repair.apply import carry_out_repair
@@ -52,7 +53,7 @@ class RepairChange(GuardedChange):
         try:
             journal.entry(self.payload or {})
         except (TypeError, ValueError) as error:  # pydantic's errors are ValueErrors
-            return f"a line does not belong to a journal of repairs: {error}"
+            return f"a line does not belong to a journal of repairs: {first_problem(error)}"
         return ""
 
     def reverse(self) -> Self:

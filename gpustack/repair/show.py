@@ -73,8 +73,8 @@ def load_plan(path: Path) -> list[PlannedVerdict]:
             raise JournalError(f"the plan is of version {data[FORMAT]}", where=str(path), remedy="make it again")
         wanted = [verdict for verdict in data["verdicts"] if verdict["status"] == "stale"]
         for verdict in wanted:
-            # Each raises if a field that is used later is missing.
-            key(verdict), explanation(verdict), Repair(verdict["repair"]), HostState(verdict["host_state"])
+            # Each raises if a field that is used later is missing, or of another type.
+            hash(key(verdict)), explanation(verdict), Repair(verdict["repair"]), HostState(verdict["host_state"])
             if verdict["repair"] == "unset-allocation":
                 Allocation(**verdict["allocation"])
     except OSError as error:

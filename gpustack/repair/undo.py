@@ -40,9 +40,14 @@ def undo_repair(entry: JournalEntry, api: Repairing, begin: Begin | None) -> End
     :param begin: records that the undo begins; None to find out only what would be restored.
     :raises CloudError: if Placement cannot be reached or refuses.
     :raises DatabaseError: if a database cannot be read or written.
-    :raises JournalError: if the repair was made in a cell that is not among the sources, or the entry is damaged.
+    :raises JournalError: if the entry is damaged.
     """
     cell = _cell_of(entry, api.sources.cells)
+    if cell is None:
+        return skipped(
+            f"the repair was made in cell {entry.cell}, which is not among the named databases: name the --config-file "
+            "or --db-url that it was made with; nothing was restored"
+        )
     try:
         if entry.allocation is not None:
             return _undo_allocation(entry, cell, api, begin)
@@ -55,13 +60,13 @@ def _undo_allocation(entry: JournalEntry, cell: Cell, api: Repairing, begin: Beg
     if api.cloud is None:
         raise JournalError("the repair was made in Placement", remedy="name its cloud with --os-cloud")
     if objections := list(_against_rows(entry, cell, api.sources)):
-        return _used(objections)
+        return _refused(objections)
     return put_back(api.cloud, entry, begin)
 
 
-def _used(objections: Iterable[str]) -> Ended:
-    """Return the end of an undo whose rows, their owner or their host changed since."""
-    return skipped(f"used since: {'; '.join(objections)}; nothing was restored")
+def _refused(objections: Iterable[str]) -> Ended:
+    """Return the end of an undo whose rows, their owner or their host changed since, or may have."""
+    return skipped(f"{'; '.join(objections)}; nothing was restored")
 
 
 def _against_rows(entry: JournalEntry, cell: Cell, sources: Sources) -> Iterator[str]:
@@ -89,15 +94,10 @@ def _against_rows(entry: JournalEntry, cell: Cell, sources: Sources) -> Iterator
         yield f"no compute node {verdict['node']} of host {verdict['host']} is found"
 
 
-def _cell_of(entry: JournalEntry, cells: Sequence[Cell]) -> Cell:
-    for cell in cells:
-        # Compare uuids: a cell may have been renamed, or share its name with a new cell.
-        if cell.uuid == entry.database and (cell.uuid or cell.name == entry.cell):
-            return cell
-    raise JournalError(
-        f"the repair was made in cell {entry.cell}, which is not among the named databases",
-        remedy="name the same --config-file or --db-url that the repair was made with",
-    )
+def _cell_of(entry: JournalEntry, cells: Iterable[Cell]) -> Cell | None:
+    # Compare uuids: a cell may have been renamed, or share its name with a new cell.
+    fits = (cell for cell in cells if cell.uuid == entry.database and (cell.uuid or cell.name == entry.cell))
+    return next(fits, None)
 
 
 def _undo_rows(entry: JournalEntry, cell: Cell, sources: Sources, begin: Begin | None) -> Ended:
@@ -106,10 +106,10 @@ def _undo_rows(entry: JournalEntry, cell: Cell, sources: Sources, begin: Begin |
             return Ended(ChangeResult.UNCHANGED, "the rows are as they were before the repair")
         others = [_other_row(connection, entry, index) for index in range(len(entry.changes))]
     if other := next(filter(None, others), ""):
-        return _used([other])
+        return _refused([other])
     facts_read, objections = _present(entry, cell, sources)
     if objections:
-        return _used(objections)
+        return _refused(objections)
     with writing(cell.database) as connection:
         facts = conditions(facts_read, connection, entry.written)
         pairs = list(zip(entry.changes, entry.before, strict=True))
@@ -117,7 +117,7 @@ def _undo_rows(entry: JournalEntry, cell: Cell, sources: Sources, begin: Begin |
             begin({"rows": [f"{change.table} {change.id}" for change in entry.changes]})
         for change, before in reversed(pairs):
             if _restored(connection, change, before, facts, check=begin is None) != 1:
-                return _used([f"{change.table} {change.id}, or its owner or host, was written"])
+                return _refused([f"{change.table} {change.id}, or its owner or host, was written"])
         if begin is None:
             return Ended(ChangeResult.DONE, f"would be restored: {counted(len(pairs), 'row')} as before the repair")
         commit = committed(connection, cell.database, entry.changes, entry.before, undone=True)

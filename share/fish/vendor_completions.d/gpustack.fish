@@ -226,6 +226,7 @@ complete -c gpustack -n '__gpustack_is cleanup undo' -l yes -d 'don\'t ask for c
 complete -c gpustack -n '__gpustack_is cleanup undo' -l journal -r -d 'write the journal to FILE'
 complete -c gpustack -n '__gpustack_is cleanup undo' -l config-file -r -d 'nova.conf of nova-api, or its directory'
 complete -c gpustack -n '__gpustack_is cleanup undo' -l db-url -r -d 'read only the database of one cell, as in [database] connection of nova.conf'
+complete -c gpustack -n '__gpustack_is cleanup undo' -l cell -r -d 'undo only the repairs of this cell, by name or uuid'
 complete -c gpustack -n '__gpustack_is cleanup watch' -s h -l help -d 'show this help message and exit'
 complete -c gpustack -n '__gpustack_is cleanup watch' -l config-file -r -d 'nova.conf of nova-api, or its directory'
 complete -c gpustack -n '__gpustack_is cleanup watch' -l db-url -r -d 'read only the database of one cell, as in [database] connection of nova.conf'
@@ -751,6 +752,7 @@ complete -c gpustack -n '__gpustack_is image undo' -l yes -d 'don\'t ask for con
 complete -c gpustack -n '__gpustack_is image undo' -l journal -r -d 'write the journal to FILE'
 complete -c gpustack -n '__gpustack_is image undo' -l config-file -r -d 'nova.conf of nova-api, or its directory'
 complete -c gpustack -n '__gpustack_is image undo' -l db-url -r -d 'read only the database of one cell, as in [database] connection of nova.conf'
+complete -c gpustack -n '__gpustack_is image undo' -l cell -r -d 'undo only the repairs of this cell, by name or uuid'
 complete -c gpustack -n '__gpustack_is monitoring path' -F
 complete -c gpustack -n '__gpustack_is monitoring path' -s h -l help -d 'show this help message and exit'
 complete -c gpustack -n '__gpustack_is monitoring path' -s f -l format -x -a 'json shell table value yaml' -d 'the output format, defaults to table'
@@ -928,6 +930,7 @@ complete -c gpustack -n '__gpustack_is reclaim undo' -l yes -d 'don\'t ask for c
 complete -c gpustack -n '__gpustack_is reclaim undo' -l journal -r -d 'write the journal to FILE'
 complete -c gpustack -n '__gpustack_is reclaim undo' -l config-file -r -d 'nova.conf of nova-api, or its directory'
 complete -c gpustack -n '__gpustack_is reclaim undo' -l db-url -r -d 'read only the database of one cell, as in [database] connection of nova.conf'
+complete -c gpustack -n '__gpustack_is reclaim undo' -l cell -r -d 'undo only the repairs of this cell, by name or uuid'
 complete -c gpustack -n 'test "$(__gpustack_words)[1]" = report' -s h -l help -d 'show this help message and exit'
 complete -c gpustack -n 'test "$(__gpustack_words)[1]" = report' -l os-cloud -r -d 'use this cloud of clouds.yaml'
 complete -c gpustack -n 'test "$(__gpustack_words)[1]" = report' -l snapshot -r -d 'read the facts of hosts from a file of scan --save, or a directory of such …'
@@ -1089,6 +1092,7 @@ complete -c gpustack -n 'test "$(__gpustack_words)[1]" = undo' -l yes -d 'don\'t
 complete -c gpustack -n 'test "$(__gpustack_words)[1]" = undo' -l journal -r -d 'write the journal to FILE'
 complete -c gpustack -n 'test "$(__gpustack_words)[1]" = undo' -l config-file -r -d 'nova.conf of nova-api, or its directory'
 complete -c gpustack -n 'test "$(__gpustack_words)[1]" = undo' -l db-url -r -d 'read only the database of one cell, as in [database] connection of nova.conf'
+complete -c gpustack -n 'test "$(__gpustack_words)[1]" = undo' -l cell -r -d 'undo only the repairs of this cell, by name or uuid'
 complete -c gpustack -n '__gpustack_is why flavor' -F
 complete -c gpustack -n '__gpustack_is why flavor' -s h -l help -d 'show this help message and exit'
 complete -c gpustack -n '__gpustack_is why flavor' -s f -l format -x -a 'csv json table value yaml' -d 'the output format, defaults to table'

@@ -41,6 +41,11 @@ def test_an_undo_changes_the_state_of_its_run(undo: RunRecord | None, state: str
     assert [entry.state for entry in history(runs)][-1] == state
 
 
+def test_edited_records_that_undo_each_other_are_listed() -> None:
+    runs = [record("b", DONE, undoes="a"), record("a", DONE, undoes="b"), record("0", DONE, undoes="0")]
+    assert [entry.state for entry in history(runs)] == ["done", "done", "undone"]
+
+
 def test_an_entry_counts_what_was_made() -> None:
     (entry,) = history([record("a", DONE, FAILED, DONE)])
     assert (entry.done, len(entry.record.head.changes), entry.state) == (2, 3, "failed")

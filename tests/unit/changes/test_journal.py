@@ -113,7 +113,7 @@ def test_the_last_run_is_found_without_reading_older_ones(monkeypatch: pytest.Mo
         return read(path)
 
     monkeypatch.setattr(journal, "read", counted)
-    last = journal.last(lambda: CLOUD.key, lambda record: True)
+    last, _unread = journal.last(lambda: CLOUD.key, lambda record: True)
     assert last is not None
     assert reads == [last.path] * 2
 
@@ -220,14 +220,18 @@ def test_the_last_run_is_of_this_cloud_and_meets_the_condition() -> None:
     path = written(*ALL_DONE)
     newer = journal.RunJournal(RunHead(id=journal.new_id(), command="flavor apply", cloud=other), [])
     newer.close()
-    (path.parent / "zz.jsonl").write_text("{}\n")
-    last = journal.last(lambda: CLOUD.key, lambda record: True)
+    (path.parent / "0.jsonl").write_text("{}\n")
+    last, unread = journal.last(lambda: CLOUD.key, lambda record: True)
     assert last is not None
-    assert last.path == path
-    assert journal.last(lambda: CLOUD.key, lambda record: False) is None
+    assert (last.path, unread) == (path, None)
+    (path.parent / "zz.jsonl").write_text("{}\n")
+    unread = journal.last(lambda: CLOUD.key, lambda record: True)[1]
+    assert unread is not None
+    assert unread.where == str(path.parent / "zz.jsonl")
+    assert journal.last(lambda: CLOUD.key, lambda record: False)[0] is None
     completing = RunHead(id=journal.new_id(), command="flavor apply", cloud=CLOUD, completes=last.head.id)
     journal.RunJournal(completing, []).close()
-    last = journal.last(lambda: CLOUD.key, lambda record: True)
+    last, _unread = journal.last(lambda: CLOUD.key, lambda record: True)
     assert last is not None
     assert last.path == path
 

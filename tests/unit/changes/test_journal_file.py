@@ -59,6 +59,20 @@ def test_a_line_that_can_not_be_written_names_the_state(path: Path, monkeypatch:
     file.close()
 
 
+def test_a_file_without_a_first_line_is_removed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fsync = os.fsync
+
+    def full(descriptor: int) -> None:
+        if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(JournalError, match=r"No space left on device.*nothing was changed"):
+        JournalFile(path, {"gpustack_change": 1})
+    assert list(path.parent.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("text", "read"),
     [

@@ -220,6 +220,15 @@ def test_an_unfinished_change_is_reported_first(cloud: NovaModel, capsys: pytest
     assert f"warning: the change {path.stem} (flavor create) is unfinished" in capsys.readouterr().err
 
 
+def test_an_unreadable_last_record_is_reported_first(cloud: NovaModel, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*CREATE, "--yes"]) == 0
+    (file := last().path.with_stem("zz")).touch(0o600)
+    file.write_text("{}\n")
+    assert main(["flavor", "set", "hand", "--count", "2", "--yes"]) == 0
+    warning = "zz.jsonl: not a journal of gpustack; the change of this record may be unfinished: gpustack history"
+    assert warning in capsys.readouterr().err
+
+
 def test_history_lists_runs_and_their_operations(cloud: NovaModel, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*CREATE, "--yes"]) == 0
     assert main(["flavor", "set", "hand", "--count", "2", "--yes"]) == 0

@@ -50,6 +50,24 @@ def test_a_damaged_journal_is_reported_beside_the_others(tmp_path: Path, capsys:
     assert "0.jsonl: not a journal of gpustack" in output.err
 
 
+@pytest.mark.parametrize(("at", "count"), [("", 2), ("yesterday", 2), ("2026-11-24T06:00:00", 1)])
+def test_a_run_without_a_valid_time_is_listed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], at: str, count: int
+) -> None:
+    (path,) = (tmp_path / "gpustack" / "changes").glob("*.jsonl")
+    first, _, rest = path.read_text().partition("\n")
+    (edited := path.with_stem("0")).touch(0o600)
+    edited.write_text(f"{json.dumps({**json.loads(first), 'at': at})}\n{rest}")
+    assert listed(capsys, "--since", "2026-11-25") == ["done"] * count
+
+
+def test_a_line_that_is_none_is_named_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (path,) = (tmp_path / "gpustack" / "changes").glob("*.jsonl")
+    path.write_text(path.read_text().replace("{", '{"later": 1, ', 1))
+    assert main(["history", path.stem]) == 15
+    assert "a line does not belong to a journal: $.later: extra inputs are not permitted\n" in capsys.readouterr().err
+
+
 def test_a_time_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["history", "--since", "yesterday"]) == 2
     assert "'yesterday' is no time" in capsys.readouterr().err

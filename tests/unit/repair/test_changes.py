@@ -215,3 +215,20 @@ def test_a_repair_is_shown_with_the_states_of_its_devices(
     (repair,) = planned([{**VERDICT, **changes}])  # type: ignore[list-item]
     assert (repair.name, repair.seen, repair.wanted) == (name, before, after)
     assert repair.describe() == f"{name}: {repair.why}"
+
+
+def test_only_the_repairs_of_the_named_cells_are_undone(
+    cell: CellFile, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = CellFile(f"sqlite:///{tmp_path}/other.sqlite")
+    other.device(other.host("other"), "0000:01:00.0", "allocated", instance_uuid=other.instance("vm-o", "new"))
+    (tmp_path / "api.sqlite").unlink()
+    nova_conf(tmp_path, {"cell1": cell.url, "cell2": other.url})
+    before = [cell.dump(), other.dump()]
+    assert applied(tmp_path, "--yes") == 0
+    record, repaired = last(), other.dump()
+    assert gpustack(tmp_path, "cleanup", "undo", "--cell", "cell1", "--yes") == 14
+    assert "in cell cell2, which is not among the named databases" in capsys.readouterr().err
+    assert [cell.dump(), other.dump()] == [before[0], repaired]
+    assert gpustack(tmp_path, "undo", record.head.id, "--yes") == 0
+    assert [cell.dump(), other.dump()] == before

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from gpustack.base.errors import JournalError
 from gpustack.changes import journal as changes_journal
 from gpustack.changes.change import ChangeResult, Ended
 from gpustack.cli.app import main
@@ -146,7 +145,7 @@ def test_another_live_row_at_the_address(
     reason = written if late else "row 9999 is the row of 0000:01:00.0 by now"
     assert (outcome.result, outcome.detail) == (
         ChangeResult.SKIPPED,
-        f"used since: {reason}; nothing was restored",
+        f"{reason}; nothing was restored",
     )
 
 
@@ -511,11 +510,8 @@ def test_a_repair_is_undone_in_its_own_database(
 ) -> None:
     entry: Any = SimpleNamespace(database=database, cell=name)
     named: Any = [SimpleNamespace(name=one, uuid=uuid) for one, uuid in cells.items()]
-    if expected is None:
-        with pytest.raises(JournalError, match=f"in cell {name}, which is not among the named databases"):
-            undo._cell_of(entry, named)
-    else:
-        assert undo._cell_of(entry, named).name == expected
+    found = undo._cell_of(entry, named)
+    assert (found and found.name) == expected
 
 
 BEFORE = {
