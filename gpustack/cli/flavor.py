@@ -174,7 +174,7 @@ class FlavorDeleteCommand(FlavorChangeCommand):
                     raise
                 self.report(str(error), error=True)
                 failures.append(error)
-        self.change(parsed_args, operations)
+        self.change(parsed_args, list({operation.flavor.id: operation for operation in operations}.values()))
         if failures:
             raise FlavorError(f"{len(failures)} of {len(names)} flavors were not deleted")
         return 0

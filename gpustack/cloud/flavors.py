@@ -57,6 +57,7 @@ class Flavor:
     """A flavor in Nova.
 
     :ivar access: ids of the projects that may use it; None if not read.
+    :ivar rxtx_factor: of the old driver for XenServer; gpustack restores it only.
     """
 
     id: str
@@ -66,6 +67,7 @@ class Flavor:
     description: str = ""
     extra_specs: Mapping[str, str] = field(default_factory=dict)
     access: frozenset[str] | None = None
+    rxtx_factor: float = 1.0
 
     def to_dict(self) -> dict[str, object]:
         return {
@@ -139,7 +141,9 @@ class FlavorCloud(Generic[F]):
             self._projects[name] = identity.project_id(self._connection, name, self._lookup)
         return self._projects[name]
 
-    def create(self, flavor_id: str, name: str, sizes: Sizes, *, public: bool, description: str) -> None:
+    def create(
+        self, flavor_id: str, name: str, sizes: Sizes, *, public: bool, description: str, rxtx_factor: float = 1.0
+    ) -> None:
         """Create a flavor without extra specs and projects."""
         flavor = {
             "id": flavor_id,
@@ -151,6 +155,7 @@ class FlavorCloud(Generic[F]):
             "swap": sizes.swap,
             _PUBLIC: public,
             "description": description,
+            **({} if rxtx_factor == 1.0 else {"rxtx_factor": rxtx_factor}),
         }
         self._send("POST", "/flavors", f"create {name}", {"flavor": flavor})
 
@@ -215,6 +220,7 @@ class FlavorCloud(Generic[F]):
             ),
             public=bool(entry.get(_PUBLIC, True)),
             description=str(entry.get("description") or ""),
+            rxtx_factor=float(entry.get("rxtx_factor") or 1.0),
             extra_specs={str(key): str(value) for key, value in entry["extra_specs"].items()},
         )
 

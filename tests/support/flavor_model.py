@@ -91,11 +91,15 @@ class NovaModel:
     def project(self, name: str) -> str:
         return self._request(f"GET /projects?name={name}", lambda: self.projects[name])
 
-    def create(self, flavor_id: str, name: str, sizes: Sizes, *, public: bool, description: str) -> None:
+    def create(
+        self, flavor_id: str, name: str, sizes: Sizes, *, public: bool, description: str, rxtx_factor: float = 1.0
+    ) -> None:
         def do() -> None:
             if flavor_id in self.by_id or self.by_name(name):
                 raise Refused("HTTP 409, it exists", status=409)
-            flavor = PresentFlavor(id=flavor_id, name=name, sizes=sizes, public=public, description=description)
+            flavor = PresentFlavor(
+                id=flavor_id, name=name, sizes=sizes, public=public, description=description, rxtx_factor=rxtx_factor
+            )
             self.by_id[flavor_id] = flavor
             if not public:
                 self.lists[flavor_id] = set()

@@ -4,6 +4,7 @@ A flavor is created with the mark in its description, and one request then sets 
 after that. So an interruption leaves no flavor that somebody can use and that is incomplete.
 """
 
+import re
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +22,7 @@ from gpustack.offer.flavor.operations import ChangeFlavor, CreateFlavor, DeleteF
 from gpustack.spec.extra_specs import NAMESPACE
 
 _SERVER_ERRORS = 500
+_RESTORED = "rxtx_factor"
 _SIZES = ("vcpus", "ram", "disk", "ephemeral", "swap")
 Flavors = FlavorCloud[PresentFlavor]
 
@@ -32,7 +34,10 @@ class _ChangeOfFlavor(CloudChange):
 
     def foreign(self, api: Flavors) -> str:
         found = api.get(self.id)
-        return "" if found is None or found.ours else "the flavor does not have gpustack's mark"
+        if found is None or found.ours:
+            return ""
+        hint = f"; to delete it: gpustack flavor delete {quoted(found.name)} --force" if self.wanted is None else ""
+        return f"the flavor does not have gpustack's mark{hint}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +95,8 @@ class FlavorChange(_ChangeOfFlavor):
         keys = {key for value in values for key in value}
         if not all(isinstance(value.get("extra_specs", {}), Mapping) for value in values):
             return "extra specs have names and values"
+        if not re.fullmatch(r"\d+(\.\d+)?", self.about.get(_RESTORED, "1")):
+            return f"{_RESTORED} is no number"
         if len(values) == 1:
             complete = keys >= {*_SIZES, "public", "description", "extra_specs"}
             return "" if complete else "the journal has a part of the flavor only"
@@ -114,7 +121,8 @@ class FlavorChange(_ChangeOfFlavor):
         value = self.wanted
         sizes = Sizes(**{key: value[key] for key in _SIZES})
         try:
-            api.create(self.id, self.name, sizes, public=value["public"], description=value["description"])
+            rest = {key: float(text) for key, text in self.about.items() if key == _RESTORED}
+            api.create(self.id, self.name, sizes, public=value["public"], description=value["description"], **rest)
         except Refused as error:
             if error.status < _SERVER_ERRORS:
                 raise
@@ -262,6 +270,7 @@ def _changes(operation: FlavorOperation) -> list[CloudChange]:
         flavor = operation.flavor
         seen = _value(flavor)
         about = {"force": "yes"} if operation.force else {}
+        about |= {_RESTORED: str(flavor.rxtx_factor)} if flavor.rxtx_factor != 1.0 else {}
         return [FlavorChange(why=operation.why, id=flavor.id, name=flavor.name, seen=seen, wanted=None, about=about)]
     return _modification(operation)
 

@@ -44,6 +44,7 @@ FORGED: dict[str, list[dict[str, Any]]] = {
         {"seen": {"rxtx_factor": 1}, "wanted": {"rxtx_factor": 2}},
         {"seen": None, "wanted": {"extra_specs": {}}},
         {"seen": {"access": ["p"]}, "wanted": {"access": []}},
+        {"about": {"rxtx_factor": "nan"}},
         {"wanted": {"extra_specs": 5}},
     ],
     "flavor_access": [{"wanted": {"q": True}}, {"seen": None}, {"wanted": {"p": "x"}}],

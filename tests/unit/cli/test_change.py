@@ -21,8 +21,9 @@ from gpustack.changes import journal, journal_lines, lock
 from gpustack.cli.app import Gpustack, main
 from gpustack.cli.change import ChangeCommand, kinds
 from gpustack.cli.flavor import InCloud
+from gpustack.cloud.flavors import Sizes
 from gpustack.offer.flavor.changes import AccessChange
-from gpustack.offer.flavor.flavors import ACCESS, ACCESS_CHANGES
+from gpustack.offer.flavor.flavors import ACCESS, ACCESS_CHANGES, PresentFlavor
 from support import house
 from support.change_runs import PLACE, without_cloud
 from support.flavor_model import NovaModel
@@ -102,6 +103,18 @@ def test_undo_restores_and_can_be_undone(cloud: NovaModel, capsys: pytest.Captur
     assert last().head.undoes == deleted.head.id
     assert main(["undo", "--yes"]) == 0
     assert cloud.state() == {}
+
+
+def test_a_flavor_of_others_is_restored_with_all_it_had(cloud: NovaModel, capsys: pytest.CaptureFixture[str]) -> None:
+    theirs = PresentFlavor(id="7", name="their own", sizes=Sizes(vcpus=1, ram=2, disk=3), rxtx_factor=2.5)
+    cloud.by_id["7"] = theirs
+    assert main(["flavor", "delete", "their own", "7", "--force", "--yes"]) == 0  # one flavor by its name and its id
+    assert [change.name for change in last().head.changes] == ["their own"]
+    assert cloud.by_id == {}
+    assert main(["undo", "--yes"]) == 0
+    assert cloud.by_id == {"7": theirs}
+    assert main(["undo", "--yes"]) == 14
+    assert "gpustack's mark; to delete it: gpustack flavor delete 'their own' --force" in capsys.readouterr().err
 
 
 def test_a_run_that_goes_on_while_its_undo_is_planned(
