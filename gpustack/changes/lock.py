@@ -99,7 +99,7 @@ def held(
     with contextlib.ExitStack() as stack:
         stack.enter_context(on_this_machine(head.cloud.key, seconds=seconds))
         if connection is None:
-            warn("without a cloud (--os-cloud), runs on other machines are not locked out")
+            warn("without a cloud (--os-cloud), runs of other users and on other machines are not locked out")
         else:
             stack.enter_context(in_the_cloud(connection, head.id, user, host, warn, seconds=seconds))
         yield
@@ -165,7 +165,7 @@ def in_the_cloud(
     except Refused as error:
         if error.status != FORBIDDEN:
             raise
-        warn("this user may not create aggregates: runs on other machines are not locked out")
+        warn("this user may not create aggregates: runs of other users and on other machines are not locked out")
         yield
         return
     over = threading.Event()

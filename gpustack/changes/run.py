@@ -217,7 +217,7 @@ class _Run:
         except GpustackError as error:
             cause = error if isinstance(error, Unanswered) else error.__cause__
             if not isinstance(cause, Unanswered):
-                return ChangeOutcome(change=change, result=ChangeResult.FAILED, detail=error.what)
+                return self._failed(change, error)
             self._halt("an earlier request got no answer")
             return self._after_silence(change, api, error)
         return ChangeOutcome(change=change, result=ChangeResult.DONE, id=new)
@@ -236,10 +236,11 @@ class _Run:
         return ChangeOutcome(change=change, result=ChangeResult.FAILED, detail=detail)
 
     def _failed(self, change: CloudChange, error: GpustackError) -> ChangeOutcome:
-        """A change that failed before its first write."""
+        """A change that failed: before its first write, or because the API refused it."""
         if isinstance(error, Unanswered | JournalError):
             self._halt(error.what)
-        detail = error.what if isinstance(error, CloudError | JournalError) else str(error)
+        plain = "; ".join(filter(None, (error.what, error.remedy)))
+        detail = plain if isinstance(error, CloudError | JournalError) else str(error)
         return ChangeOutcome(change=change, result=ChangeResult.FAILED, detail=detail)
 
     def _halt(self, because: str) -> None:

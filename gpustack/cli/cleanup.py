@@ -92,7 +92,7 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
         sources = with_hardware(sources_of(self, parsed_args), parsed_args, self.report)
         selection = selection_of(parsed_args, sources)
         self._plan, self._answers = asked_plan(self, parsed_args, sources, selection, cloud)
-        require_known_hosts(self._plan, sources, parsed_args.host)
+        require_known_hosts(self._plan, sources, selection)
         if parsed_args.out:
             self._plan.save(parsed_args.out)
         if parsed_args.metrics:

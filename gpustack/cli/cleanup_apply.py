@@ -74,7 +74,7 @@ gpustack cleanup apply --sql"""
         selection = selection_of(parsed_args, sources)
         cloud = self.optional_connection(parsed_args)
         self._plan = _current_plan(sources, selection, cloud)
-        require_known_hosts(self._plan, sources, parsed_args.host)
+        require_known_hosts(self._plan, sources, selection)
         repairs = [v.to_dict() for v in self._plan.repairs] if saved is None else selection.of_planned(saved, sources)
         wanted = repairs[: parsed_args.max_count]
         if not wanted:

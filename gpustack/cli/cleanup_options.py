@@ -212,14 +212,15 @@ def selection_of(parsed_args: argparse.Namespace, sources: Sources) -> Selection
     )
 
 
-def require_known_hosts(plan: CleanupPlan, sources: Sources, hosts: list[str] | None) -> None:
-    """Check that ``--host`` names existing hosts, if the plan has no verdicts for them.
+def require_known_hosts(plan: CleanupPlan, sources: Sources, selection: Selection) -> None:
+    """Check that ``--host``, ``--stopped`` and ``--unblock`` name existing hosts, if the plan has no verdicts for them.
 
     :raises UsageError: when no cell has a compute node of a host.
     """
     from gpustack.novadb.sources import unknown_hosts
 
-    silent = set(hosts or ()) - {verdict.host for verdict in plan.verdicts}
+    named = {*(selection.hosts or ()), *selection.stopped, *(host for host, _address in selection.unblock)}
+    silent = named - {verdict.host for verdict in plan.verdicts}
     if silent and not plan.unread and (missing := unknown_hosts(sources, silent)):
         remedy = "openstack compute service list names them"
         raise UsageError(f"no cell has a compute node of host {min(missing)}", remedy=remedy)

@@ -129,7 +129,9 @@ def test_a_user_without_the_right_gets_a_warning() -> None:
     warnings = list[str]()
     with in_the_cloud(Aggregates(allowed=False), "run1", "ann", "here", warnings.append):
         pass
-    assert warnings == ["this user may not create aggregates: runs on other machines are not locked out"]
+    assert warnings == [
+        "this user may not create aggregates: runs of other users and on other machines are not locked out"
+    ]
 
 
 def test_the_lock_is_renewed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,7 +108,7 @@ def test_a_refusal_stops_only_what_needs_it() -> None:
 @pytest.mark.parametrize(
     ("error", "detail"),
     [
-        (Refused("can't read: HTTP 403", status=403, remedy="ask"), "can't read: HTTP 403"),
+        (Refused("can't read: HTTP 403", status=403, remedy="ask"), "can't read: HTTP 403; ask"),
         (SpecError("no such model", where="s.yaml", remedy="ask"), "s.yaml: no such model\n  → ask"),
     ],
 )

@@ -63,6 +63,18 @@ def test_only_what_was_chosen_is_carried_out(
     assert reported_outcomes(capsys) == expected
 
 
+@pytest.mark.parametrize(
+    "named", [("--host", "old", "--host", "odl"), ("--stopped", "odl"), ("--unblock", "odl/0000:03:00.0")]
+)
+def test_a_host_that_no_cell_has_is_refused(
+    cell: CellFile, tmp_path: Path, capsys: pytest.CaptureFixture[str], named: tuple[str, ...]
+) -> None:
+    before = cell.dump()
+    assert apply(tmp_path, "--yes", *named) == 2
+    assert "no cell has a compute node of host odl" in capsys.readouterr().err
+    assert cell.dump() == before
+
+
 def test_nothing_of_it_was_chosen(cell: CellFile, tmp_path: Path) -> None:
     before = cell.dump()
     assert apply(tmp_path, "--yes", "--class", "K") == 0
