@@ -39,6 +39,7 @@ gpustack history 20261124T061500123456Z -f json"""
         """One row for each change, or for each operation of one."""
         if parsed_args.change:
             run = journal.find(parsed_args.change, former())
+            parsed_args.no_cloud = not run.head.cloud.auth_url  # its undo needs the hosts or the databases
             return table(parsed_args, _operations(run), run.head.changes)
         readable = []
         for path, record in journal.records():

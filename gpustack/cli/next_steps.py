@@ -35,10 +35,10 @@ def step_of(command: str, outcome: str, values: Mapping[str, object]) -> tuple[s
         ended_well = outcome not in ("blocked", "failed")
         fits = wanted == outcome or (not wanted and ended_well) or (wanted, outcome) == ("done", "warned")
         if fits and all(values.get(name) for name in given):
-            words = step.split(" ") if step else []
+            words = step.split(" ")
             own = dict(word.split("=", 1) for word in words if "=" in word)
             names = {name: text.format_map(values) for name, text in own.items()}
-            return " ".join(word for word in words if "=" not in word), names
+            return (" ".join(word for word in words if "=" not in word), names) if step else None
     return None
 
 

@@ -112,3 +112,15 @@ def test_runs_on_hosts_are_listed_and_undone_on_the_hosts(capsys: pytest.Capture
     ]
     assert main(["undo", rows[1]["ID"]]) == 15
     assert "gpustack host undo gpu01 gpu02" in capsys.readouterr().err
+
+
+def test_a_run_that_no_cloud_undoes_alone_has_no_next_command(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    with recorded("host apply", None, ["gpu01"]) as note:
+        note(HostRecord(host="gpu01", outcome=RunOutcome.DONE))
+    of_hosts, of_cloud = sorted((tmp_path / "gpustack" / "changes").glob("*.jsonl"), reverse=True)
+    assert main(["history", of_hosts.stem]) == 0
+    assert "Next:" not in capsys.readouterr().err
+    assert main(["history", of_cloud.stem]) == 0
+    assert capsys.readouterr().err == f"Next: gpustack undo {of_cloud.stem} --check\n"

@@ -62,6 +62,15 @@ def test_the_next_command_is_accepted(command: str, row: str) -> None:
             assert value == values[name] or value == following.get_default(name), (words, name)
 
 
+@pytest.mark.parametrize(
+    ("command", "row"), [(command, row) for command, rows in NEXT.items() for row, step in rows.items() if not step]
+)
+def test_an_end_has_no_next_command(command: str, row: str) -> None:
+    """`host undo --local --reboot` ended with an unexpected error after its work."""
+    outcome, *given = row.split(" ")
+    assert step_of(command, outcome, dict.fromkeys(given, True)) is None
+
+
 def test_values_that_may_be_secret_are_not_repeated() -> None:
     following = parser_of("cleanup apply")
     values = {"db_url": ["mysql://nova:secret@db/nova"], "host": ["gpu01"]}
