@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import getpass
 import hashlib
 import os
 import stat
@@ -76,7 +77,16 @@ _REMEDIES = {
 
 def state_dir() -> Path:
     """gpustack's directory for logs, journals and records of this user (XDG Base Directory Specification)."""
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "gpustack"
+    given = Path(os.environ.get("XDG_STATE_HOME", ""))  # the specification ignores relative paths
+    return (given if given.is_absolute() else Path.home() / ".local" / "state") / "gpustack"
+
+
+def user_name() -> str:
+    """The name of this user; the user's number where it has none, as in a container with ``--user 1234``."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # OSError: since Python 3.13
+        return str(os.getuid())
 
 
 def file_remedy(error: OSError) -> str:

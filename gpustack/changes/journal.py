@@ -5,7 +5,6 @@ result. Others can edit a journal, and an undo writes to a cloud what it holds: 
 others can write is refused.
 """
 
-import getpass
 import os
 import platform
 import re
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from gpustack.base.errors import JournalError
-from gpustack.base.files import state_dir
+from gpustack.base.files import state_dir, user_name
 from gpustack.base.text import quoted
 from gpustack.base.validation import first_problem
 from gpustack.changes.change import ChangeOutcome, ChangeResult, CloudChange, GuardedChange
@@ -102,7 +101,7 @@ class RunJournal(AbstractContextManager["RunJournal"]):
         self.path = path or directory() / f"{head.id}.jsonl"
         lines = [PlannedChange.model_validate(change.to_record()) for change in changes]
         self._planned = {line.key for line in lines}
-        first = head.model_copy(update={"user": getpass.getuser(), "host": platform.node(), "changes": lines})
+        first = head.model_copy(update={"user": user_name(), "host": platform.node(), "changes": lines})
         entry = first.model_dump(exclude={"at"})
         self._file = JournalFile(self.path, entry)
 

@@ -6,7 +6,6 @@ so its creation is atomic. Its metadata name the run, which renews the time ever
 
 import contextlib
 import fcntl
-import getpass
 import hashlib
 import os
 import platform
@@ -18,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from typing import IO, Self
 
 from gpustack.base.errors import CloudError, JournalError, LockedError
-from gpustack.base.files import file_error, make_private, make_private_directory, state_dir
+from gpustack.base.files import file_error, make_private, make_private_directory, state_dir, user_name
 from gpustack.changes.journal_lines import RunHead
 from gpustack.cloud import Connection, compute
 from gpustack.cloud.compute import LOCK
@@ -95,7 +94,7 @@ def held(
     :param seconds: how long to wait for another run.
     :raises LockedError: if another run holds one of them.
     """
-    user, host = getpass.getuser(), platform.node()
+    user, host = user_name(), platform.node()
     with contextlib.ExitStack() as stack:
         stack.enter_context(on_this_machine(head.cloud.key, seconds=seconds))
         if connection is None:

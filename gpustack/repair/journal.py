@@ -135,11 +135,11 @@ def payload(
 
 
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON has no times."""
+    """JSON has no times; columns of other types are not Nova's, and undo does not write them."""
+    times = {name: {"datetime": value.isoformat()} for name, value in row.items() if isinstance(value, datetime | date)}
     return {
-        name: {"datetime": value.isoformat()} if isinstance(value, datetime | date) else value
-        for name, value in row.items()
-    }
+        name: value if isinstance(value, str | int | float | None) else str(value) for name, value in row.items()
+    } | times
 
 
 def entry(record: Mapping[str, Any]) -> JournalEntry:

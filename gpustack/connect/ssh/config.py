@@ -5,7 +5,6 @@ Host keys are always checked: ``StrictHostKeyChecking`` and ``CheckHostIP`` are 
 
 from __future__ import annotations
 
-import getpass
 import glob
 import os
 import re
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpustack.base.errors import HostError
-from gpustack.base.files import file_error, read_text
+from gpustack.base.files import file_error, read_text, user_name
 
 if TYPE_CHECKING:
     import paramiko
@@ -162,7 +161,7 @@ class SshConfig:
             name=name,
             hostname=hostname,
             port=port,
-            user=options.user or given_user or settings.get("user") or getpass.getuser(),
+            user=options.user or given_user or settings.get("user") or user_name(),
             key_names=(alias,) if alias else (hostname,) if port == 22 else (f"[{hostname}]:{port}", hostname),
             known_hosts=_known_hosts(options, settings.get("userknownhostsfile")),
             identities=_identities(options, settings.get("identityfile")),

@@ -1,6 +1,5 @@
 """Collect what a support bundle contains: each source on its own, since a broken one is a reason to ask for support."""
 
-import getpass
 import importlib.metadata
 import platform
 import re
@@ -12,7 +11,7 @@ from typing import Any
 
 from gpustack.base.columns import described
 from gpustack.base.errors import GpustackError, JournalError
-from gpustack.base.files import read_text
+from gpustack.base.files import read_text, user_name
 from gpustack.changes import journal
 from gpustack.cloud import Connection, servers
 from gpustack.cloud.boot import BootRecord, boot
@@ -56,7 +55,7 @@ class BundleContents:
 
 def parts(contents: BundleContents, masking: Masking) -> Iterator[BundlePart]:
     """The parts, the most important first; a part that can't be read is left out with its reason."""
-    masking.name("user", getpass.getuser())
+    masking.name("user", user_name())
     installed = sorted((entry.name, entry.version) for entry in importlib.metadata.distributions() if entry.name)
     yield BundlePart(
         path="versions.json",

@@ -4,11 +4,33 @@ from __future__ import annotations
 
 import errno
 import os
+import pwd
 from pathlib import Path
 
 import pytest
 
-from gpustack.base.files import file_remedy, make_private_directory, write_atomic
+from gpustack.base.files import file_remedy, make_private_directory, state_dir, user_name, write_atomic
+
+
+@pytest.mark.parametrize("given", ["", "relative", "./relative"])
+def test_a_relative_state_directory_is_ignored(given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The records would be found in one working directory only."""
+    monkeypatch.setenv("XDG_STATE_HOME", given)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert state_dir() == tmp_path / ".local/state/gpustack"
+
+
+def test_a_user_without_a_name_has_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container with --user 1234."""
+
+    def unknown(number: int) -> None:
+        raise KeyError(number)
+
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    assert user_name() == pwd.getpwuid(os.getuid()).pw_name
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    assert user_name() == str(os.getuid())
 
 
 def test_a_missing_directory_is_created_by_the_remedy(tmp_path: Path) -> None:
