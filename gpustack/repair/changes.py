@@ -13,6 +13,7 @@ from gpustack.repair.outcome import Repairing
 from gpustack.repair.show import next_step
 from gpustack.repair.verdict import PlannedVerdict, Repair
 
+_LONGEST = 4000  # a record takes 4096 characters
 _AFTER: dict[str, str] = {
     Repair.FAIL_MIGRATION: "available",
     Repair.RESTART: "as nova-compute writes it",
@@ -108,7 +109,7 @@ def planned(verdicts: Iterable[PlannedVerdict]) -> tuple[RepairChange, ...]:
 def _planned(number: int, verdict: PlannedVerdict) -> RepairChange:
     seen, wanted = _values(verdict)
     values = {"name": _name(verdict), "seen": seen, "wanted": wanted, "tag": f"repair:{number}"}
-    return RepairChange(why=next_step(verdict), verdict=verdict, **values)
+    return RepairChange(why=next_step(verdict)[:_LONGEST], verdict=verdict, **values)
 
 
 def failed_migrations(outcomes: Iterable[ChangeOutcome]) -> list[PlannedVerdict]:
@@ -132,4 +133,4 @@ def _values(verdict: PlannedVerdict) -> tuple[Value, Value]:
 def _name(verdict: PlannedVerdict) -> str:
     place = verdict["host"] or f"cell {verdict['cell']}"
     devices = " ".join(device["address"] for device in verdict["devices"])
-    return " ".join(filter(None, (f"class {label(verdict['class'])} on {place}", devices)))
+    return " ".join(filter(None, (f"class {label(verdict['class'])} on {place}", devices)))[:_LONGEST]

@@ -74,6 +74,7 @@ def load_plan(path: Path) -> list[PlannedVerdict]:
         wanted = [verdict for verdict in data["verdicts"] if verdict["status"] == "stale"]
         for verdict in wanted:
             # Each raises if a field that is used later is missing, or of another type.
+            [device["address"] + device["status"] for device in verdict["devices"]]
             hash(key(verdict)), explanation(verdict), Repair(verdict["repair"]), HostState(verdict["host_state"])
             if verdict["repair"] == "unset-allocation":
                 Allocation(**verdict["allocation"])

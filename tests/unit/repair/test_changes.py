@@ -6,18 +6,20 @@ import io
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from gpustack.base.errors import DatabaseError
 from gpustack.changes import journal
 from gpustack.changes.change import ChangeResult
+from gpustack.changes.journal_lines import PlannedChange
 from gpustack.cli.app import main
 from gpustack.novadb.sources import Sources
 from gpustack.repair import apply
 from gpustack.repair.changes import failed_migrations, planned
 from gpustack.repair.outcome import Repairing
-from gpustack.repair.verdict import Repair
+from gpustack.repair.verdict import PlannedVerdict, Repair
 from support.cellfile import CellFile, fill, nova_conf
 from support.cleanup_runs import attempted, results, run, wanted
 
@@ -226,6 +228,13 @@ def test_a_repair_is_shown_with_the_states_of_its_devices(
     (repair,) = planned([{**VERDICT, **changes}])  # type: ignore[list-item]
     assert (repair.name, repair.seen, repair.wanted) == (name, before, after)
     assert repair.describe() == f"{name}: {repair.why}"
+
+
+def test_a_repair_of_many_devices_has_a_short_name_in_its_record() -> None:
+    devices = [{"id": n, "address": f"{n:08x}:00:00.0", "status": "allocated"} for n in range(1000)]
+    (change,) = planned([cast("PlannedVerdict", {**VERDICT, "devices": devices})])
+    line = PlannedChange.model_validate(change.to_record())
+    assert (line.name.startswith("class B (migration-pinned) on gpu1 00000000:00:00.0"), len(line.seen)) == (True, 1001)
 
 
 def test_only_the_repairs_of_the_named_cells_are_undone(

@@ -172,7 +172,14 @@ def test_pools_that_changed_are_not_called_in_order(
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("host_state", "weird"), ("title", ...), ("repair", "unset-allocation"), ("devices", 5), ("cell", ["c"])],
+    [
+        ("host_state", "weird"),
+        ("title", ...),
+        ("repair", "unset-allocation"),
+        ("devices", 5),
+        ("devices", [{"id": 1}]),
+        ("cell", ["c"]),
+    ],
 )
 def test_a_damaged_plan(
     cell: CellFile, tmp_path: Path, field: str, value: object, capsys: pytest.CaptureFixture[str]
