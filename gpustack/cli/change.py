@@ -185,10 +185,7 @@ class ChangeCommand(OpenStackCommand):
                 tell=self._tell_outcome,
                 first=first,
             )
-            undo = str(parsed_args.journal or head.id)
-            own = {"change": undo, "wait": None, "unless_confirmed": None}  # how long it waits is recorded
-            command = self.following("undo", own, vars(parsed_args)) or f"gpustack undo {quoted(undo)}"
-            self._report_results(ran.outcomes, ran.journal, command)
+            self._report_results(ran.outcomes, ran.journal, self.undo_of(parsed_args.journal or head.id, parsed_args))
             if ran.signals:
                 raise KeyboardInterrupt if signal.SIGINT in ran.signals else SystemExit(128 + ran.signals[0])
             if guard is not None:
@@ -199,6 +196,11 @@ class ChangeCommand(OpenStackCommand):
                     remedy = f"`gpustack history` lists the undo; its messages: {guard.log}"
                     raise self.incomplete("not confirmed: the changes are undone", remedy=remedy)
         self.refuse_incomplete(ran.outcomes)
+
+    def undo_of(self, change: object, parsed_args: argparse.Namespace) -> str:
+        """The command that undoes a change, as one types it."""
+        own = {"change": str(change), "wait": None, "unless_confirmed": None}  # how long it waits is recorded
+        return self.following("undo", own, vars(parsed_args)) or f"gpustack undo {quoted(str(change))}"
 
     def _guarded(
         self, connection: Connection | None, run: str, journal: Path | None
@@ -322,6 +324,8 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
         record = self._chosen(parsed_args)
         connection = self.optional_connection(parsed_args)
         super().settle(connection, parsed_args, undone=record.head.id)
+        # Without its name, the last change would be this undo.
+        self.rest = f"to undo the rest: {self.undo_of(parsed_args.change or record.head.id, parsed_args)}"
         changes, final = plan_undo(record, kinds())
         changes, gone = without_gone(changes, connection) if connection else (changes, ())
         if parsed_args.wait:
@@ -380,7 +384,8 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
 
         def fits(record: RunRecord) -> bool:
             # Without a name, no run of the hosts: the end of a maintenance must not close its host again.
-            return any(kind == change.kind for change in record.made) if kind else record.head.command != "host apply"
+            made = any(kind in ("", change.kind) for change in record.made)
+            return made and record.head.command != "host apply"
 
         found, unread = last(lambda: self.place(parsed_args).key, fits)
         if unread is not None:

@@ -146,6 +146,20 @@ def test_an_object_that_changed_since_is_skipped(cloud: NovaModel, capsys: pytes
     assert cloud.by_id
 
 
+def test_an_undo_that_changed_nothing_is_not_the_last_change(
+    cloud: NovaModel, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*CREATE, "--yes"]) == 0
+    created = last().head.id
+    (flavor,) = cloud.flavors()
+    cloud.instances[flavor.id] = 2
+    assert main(["undo", "--yes"]) == 14
+    assert f"to undo the rest: gpustack undo {created}\n" in capsys.readouterr().err
+    del cloud.instances[flavor.id]
+    assert main(["undo", "--yes"]) == 0
+    assert (last().head.undoes, cloud.by_id) == (created, {})
+
+
 def test_a_flavor_in_use_is_not_deleted_by_an_undo(cloud: NovaModel, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*CREATE, "--yes"]) == 0
     (flavor,) = cloud.flavors()
