@@ -31,8 +31,8 @@ class Cloud(JournalLine):
 
     @property
     def key(self) -> str:
-        """The identity of the cloud: runs with the same key change the same objects."""
-        address = self.auth_url.rstrip("/") or self.databases
+        """The identity of the cloud: runs with the same key change the same objects. Its version may be left out."""
+        address = self.auth_url.lower().rstrip("/").removesuffix("/v3").rstrip("/") or self.databases
         return hashlib.sha256(f"{address}\n{self.region}".encode()).hexdigest()[:16]
 
     def __str__(self) -> str:

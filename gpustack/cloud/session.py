@@ -6,6 +6,7 @@ within the limits of :mod:`gpustack.cloud.time_limits`. No message contains a pa
 
 import contextlib
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -206,7 +207,7 @@ def place_of(connection: Connection) -> dict[str, str]:
     """
     config, access = connection.config, sign_in(connection)
     return {
-        "auth_url": str(config.auth.get("auth_url") or ""),
+        "auth_url": re.sub("(?<=//)[^/@]*@", "", str(config.auth.get("auth_url") or "")),  # without a password
         "region": str(config.get_region_name() or ""),
         "user": access.user if access else "",
         "project": access.project if access else "",

@@ -236,6 +236,14 @@ def test_the_last_run_is_of_this_cloud_and_meets_the_condition() -> None:
     assert last.path == path
 
 
+@pytest.mark.parametrize("address", ["https://k/v3", "https://k", "https://k/", "https://k/v3/", "HTTPS://K//v3"])
+def test_a_cloud_is_one_under_each_spelling_of_its_address(address: str) -> None:
+    here = Cloud(auth_url=address, region="a")
+    assert here.key == Cloud(auth_url="https://k/v3", region="a").key
+    others = [Cloud(auth_url="https://k/v3", region="b"), Cloud(auth_url="http://k/v3", region="a"), Cloud(region="a")]
+    assert here.key not in {other.key for other in others}
+
+
 def test_a_file_of_root_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 4711)
     journal.refuse_shared(Path("/etc/passwd"))

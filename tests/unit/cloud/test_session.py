@@ -342,3 +342,11 @@ def test_connections_are_closed_with_their_sockets(monkeypatch: pytest.MonkeyPat
     session.disconnect()
     assert closed == ["connection", "sockets"]
     assert session._SHARED == {}
+
+
+def test_a_record_has_no_password_of_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "sign_in", lambda connection: None)
+    auth = {"auth_url": "https://me:geh%40im@keystone:5000/v3"}
+    connection: Any = SimpleNamespace(config=SimpleNamespace(auth=auth, get_region_name=lambda: "RegionOne"))
+    place = session.place_of(connection)
+    assert place == {"auth_url": "https://keystone:5000/v3", "region": "RegionOne", "user": "", "project": ""}
