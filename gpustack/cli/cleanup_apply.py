@@ -27,7 +27,7 @@ from gpustack.repair.apply import unfreed
 from gpustack.repair.changes import failed_migrations, planned
 from gpustack.repair.hypervisor import Hypervisors
 from gpustack.repair.outcome import Repairing, key
-from gpustack.repair.permission import answers, settle, unstopped
+from gpustack.repair.permission import answers, by_hand, settle, unstopped
 from gpustack.repair.plan import CleanupPlan, Selection
 from gpustack.repair.show import explanation, load_plan, script
 from gpustack.repair.verdict import PlannedVerdict, Status, Verdict
@@ -160,7 +160,7 @@ gpustack cleanup apply --sql"""
         blocked = self._omitted(wanted, settled, script=False)
         for verdict in settled:
             if verdict not in blocked:
-                self.report("\n  → ".join(filter(None, (explanation(verdict), unstopped(verdict)))))
+                self.report("\n  → ".join(filter(None, (explanation(verdict), by_hand(verdict)))))
         if format_ != "text":
             self.show_data([verdict.to_dict() for verdict in settled], format_)
 

@@ -90,7 +90,7 @@ def _judged(cell: Cell, wanted: PlannedVerdict, api: Repairing, moment: str) -> 
 
 def _repair(cell: Cell, verdict: Verdict, begin: Begin, witness: str) -> Ended:
     if verdict.repair is Repair.RESTART:
-        return skipped(f"restart nova-compute on {verdict.host}; instances keep running. {witness}")
+        return skipped(f"{permission.by_hand(verdict)}. {witness}")
     moment = datetime.now(UTC).replace(tzinfo=None, microsecond=0)
     with writing(cell.database) as connection:
         written = changes(verdict, relatives(connection, verdict), moment)

@@ -25,7 +25,7 @@ from gpustack.base.hostnames import may_be_of_one_machine
 from gpustack.novadb.clock import HostState
 from gpustack.repair.hypervisor import UNKNOWN, Ask, Usage
 from gpustack.repair.repair import Change
-from gpustack.repair.verdict import Question, Status, Verdict
+from gpustack.repair.verdict import Question, Repair, Status, Verdict
 
 
 def answers(verdict: Verdict, ask: Ask, gone: Iterable[str] = ()) -> dict[str, Usage]:
@@ -100,6 +100,12 @@ def unstopped(verdict: Verdict) -> str:
     if not verdict.stop or verdict.host_state is HostState.STOPPED:
         return ""
     return f"stop nova-compute on {verdict.host} first, then add --stopped {verdict.host}"
+
+
+def by_hand(verdict: Verdict) -> str:
+    """Return what a person does for a permitted repair: the restart itself, or what comes first; empty if nothing."""
+    restart = f"restart nova-compute on {verdict.host}; instances keep running"
+    return restart if verdict.repair is Repair.RESTART else unstopped(verdict)
 
 
 def misnamed(usage: Usage, host: str, expected: frozenset[str]) -> str:

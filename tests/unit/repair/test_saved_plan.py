@@ -218,3 +218,13 @@ def test_what_is_no_journal(tmp_path: Path, lines: str, cell: CellFile, capsys: 
 def test_what_can_not_be_asked_for(cell: CellFile, tmp_path: Path, arguments: tuple[str, ...]) -> None:
     """And is not answered with "nothing to do"."""
     assert main(["cleanup", arguments[0], "--config-file", str(tmp_path), *arguments[1:]]) == 2
+
+
+def test_a_preview_names_the_restart_that_a_person_makes(
+    cell: CellFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = answering(Sources.from_nova_conf([tmp_path]))
+    monkeypatch.setattr(Hypervisors, "ask", lambda _self, host: answer(host))
+    capsys.readouterr()
+    assert main(["cleanup", "apply", "--config-file", str(tmp_path), "--check", "--class", "P"]) == 0
+    assert "\n  → restart nova-compute on up; instances keep running\n" in capsys.readouterr().err
