@@ -172,7 +172,10 @@ class _Run:
             self._halt(error.what)
             outcome = replace(outcome, lost=outcome.lost or error)
         self._outcomes[outcome.change.key] = outcome
-        self._tell(outcome)
+        try:
+            self._tell(outcome)
+        except OSError:  # the reader of the output, or the terminal, is gone: as after a signal
+            self._stop.set()
 
     def _one(self, change: CloudChange) -> ChangeOutcome:
         """Check one change and carry it out."""

@@ -94,6 +94,23 @@ def test_a_skipped_change_says_how_its_object_differs() -> None:
     assert outcome.detail == "changed since the plan: x = 2"
 
 
+@pytest.mark.parametrize("lost", [BrokenPipeError(), OSError(5, "Input/output error")])
+def test_a_run_whose_output_nobody_reads_ends_as_after_a_signal(lost: OSError) -> None:
+    """Of a pipe whose reader ended, and of a terminal that is gone."""
+
+    def tell(outcome: object) -> None:
+        raise lost
+
+    recorder, store = Recorder(), Store()
+    outcomes = run([change(name, None, 1) for name in "abc"], {"value": store}, recorder, tell=tell)
+    assert [str(outcome.result) for outcome in outcomes] == ["done", "not begun", "not begun"]
+    assert [line for line in recorder.lines if line[0] != "begin"] == [
+        ("done", "a"),
+        ("not begun", "b"),
+        ("not begun", "c"),
+    ]
+
+
 def test_a_refusal_stops_only_what_needs_it() -> None:
     store = Store(refuse={"a"})
     changes = [change("a", None, 1), change("b", None, 1, "a"), change("c", None, 1)]
