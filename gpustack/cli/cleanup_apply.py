@@ -142,7 +142,9 @@ gpustack cleanup apply --sql"""
         present = {key(verdict.to_dict()) for verdict in self._plan.repairs}
         changed = [repair for repair in wanted if key(repair) not in present]
         for repair in changed:
-            self.report(f"omitted, changed since the plan was made: {explanation(repair)}", error=True)
+            unnamed = repair["allocation"] is not None and self._repairing.cloud is None
+            reason = ": Placement is not named: add --os-cloud" if unnamed else ", changed since the plan was made"
+            self.report(f"omitted{reason}: {explanation(repair)}", error=True)
         blocked = [
             verdict for verdict in settled if verdict.status is not Status.STALE or (script and unstopped(verdict))
         ]

@@ -135,6 +135,18 @@ def test_a_preview_reports_what_a_run_would_omit(
     assert f"{omitted} of 3 repairs are omitted" in printed.err
 
 
+def test_a_preview_without_the_cloud_of_an_allocation_names_the_option(
+    cell: CellFile, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved = json.loads((tmp_path / "plan.json").read_text())
+    held = {"provider": "p", "name": "old_0000:01:00.0", "addresses": "0000:01:00.0", "consumer": VM}
+    placed = {"class": "Q", "repair": "unset-allocation", "allocation": held, "devices": []}
+    saved["verdicts"] = [{**next(v for v in saved["verdicts"] if v["class"] == "A"), **placed}]
+    (tmp_path / "plan.json").write_text(json.dumps(saved))
+    assert apply(tmp_path, "--check") == 13
+    assert "omitted: Placement is not named: add --os-cloud: class Q" in capsys.readouterr().err
+
+
 def test_a_script_writes_no_row_below_a_nova_compute_that_runs(
     cell: CellFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
