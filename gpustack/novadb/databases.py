@@ -3,6 +3,7 @@
 Passwords stay inside SQLAlchemy's URL objects; messages and exceptions of this module never contain them.
 """
 
+import re
 import struct
 import time
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ _DRIVERS = {
     "sqlite": "sqlite",
 }
 _MAX_URL = 16384
+_SECOND_AT = "[^:/]*://[^:/]*:[^@]*@(?!/).*@"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +75,12 @@ def database(name: str, url: str) -> Database:
     :param name: the name of the database for messages.
     :raises DatabaseError: if the URL is invalid, or its database is not one that Nova supports.
     """
+    if re.match(_SECOND_AT, url[:_MAX_URL]):  # the text before it is part of the password
+        raise DatabaseError(
+            "the user's name or the password has a character that means something else in a URL",
+            where=name,
+            remedy="write it percent-encoded: @ is %40, / is %2F, : is %3A, # is %23",
+        )
     try:
         parsed = sa.make_url(url if len(url) <= _MAX_URL else "")
     except (ArgumentError, ValueError):  # ValueError: the port is not a number
@@ -84,12 +92,6 @@ def database(name: str, url: str) -> Database:
     if kind not in _DRIVERS:
         raise DatabaseError(
             f"{kind} is no database that Nova uses", where=name, remedy="expected mysql, postgresql or sqlite"
-        )
-    if parsed.host and "@" in parsed.host:  # the text before it is part of the password
-        raise DatabaseError(
-            "the user's name or the password has a character that means something else in a URL",
-            where=name,
-            remedy="write it percent-encoded: @ is %40, / is %2F, : is %3A, # is %23",
         )
     return Database(name=name, url=connection_options.accepted(parsed.set(drivername=_DRIVERS[kind]), name))
 

@@ -23,7 +23,9 @@ def test_a_missing_sqlite_file_is_not_made(tmp_path: Path, capsys: pytest.Captur
     assert not missing.exists()
 
 
-@pytest.mark.parametrize("password", ["p@ss", "@", "p@ss@word"])
+@pytest.mark.parametrize(
+    "password", ["p@ss", "@", "p@ss@word", "p@ss/w", "p@ss/w/ord", "p@ss?w", "p@s/s?w=o", "p@ss:w"]
+)
 def test_of_a_password_that_ends_the_url_early_nothing_is_shown(password: str) -> None:
     with pytest.raises(DatabaseError, match="percent-encoded") as raised:
         databases.database("cell1", f"mysql+pymysql://nova:{password}@db.example.org/nova")
