@@ -104,14 +104,14 @@ class ChangeCommand(OpenStackCommand):
         :param connection: None for a command that was given Nova's databases alone.
         :param undone: the ID of a run whose undo does both.
         """
-        record, unread = last(lambda: self.place(parsed_args).key, lambda record: True)
+        newest, unread = last(lambda: self.place(parsed_args).key, lambda record: True)
         if unread is not None:
             self._warn(f"{unread.where}: {unread.what}; the change of this record may be unfinished: gpustack history")
-        if record is None or record.head.id == undone:
-            return
-        if record.state == "unfinished":
-            self._warn(f"the change {record.head.id} ({record.head.command}) is unfinished: gpustack history")
-        if connection is None:
+        if newest is not None and newest.state == "unfinished" and newest.head.id != undone:
+            self._warn(f"the change {newest.head.id} ({newest.head.command}) is unfinished: gpustack history")
+        # Of those that complete others: host apply records its drains only.
+        record, _ = last(lambda: self.place(parsed_args).key, lambda record: record.head.command != "host apply")
+        if connection is None or record is None or record.head.id == undone:
             return
         changes, findings = completion(record, LimitsCloud(connection))
         self.report_findings(findings)

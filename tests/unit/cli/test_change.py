@@ -247,6 +247,22 @@ def test_an_unfinished_change_is_reported_first(cloud: NovaModel, capsys: pytest
     assert f"warning: the change {path.stem} (flavor create) is unfinished" in capsys.readouterr().err
 
 
+def test_a_drain_does_not_hide_a_run_that_is_to_be_completed(cloud: NovaModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`host apply` records the drain of a host, and completes no run."""
+    assert main([*CREATE, "--yes"]) == 0
+    created, looked_at = last(), list[str]()
+    drain = journal_lines.RunHead(id=journal.new_id(), command="host apply", cloud=created.head.cloud)
+    journal.RunJournal(drain, []).close()
+
+    def completion(record: journal.RunRecord, api: object) -> tuple[tuple[()], tuple[()]]:
+        looked_at.append(record.head.id)
+        return (), ()
+
+    monkeypatch.setattr("gpustack.cli.change.completion", completion)
+    assert main(["flavor", "set", "hand", "--count", "2", "--yes"]) == 0
+    assert looked_at == [created.head.id]
+
+
 def test_an_unreadable_last_record_is_reported_first(cloud: NovaModel, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*CREATE, "--yes"]) == 0
     (file := last().path.with_stem("zz")).touch(0o600)
