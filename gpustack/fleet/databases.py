@@ -104,11 +104,7 @@ def cells(sources: Sources) -> CellRows:
     if failure is not None and not read:
         raise failure
     return CellRows(
-        rows=tuple(rows),
-        servers=tuple(servers.values()),
-        verdicts=tuple(verdicts),
-        gaps=tuple(gaps),
-        cells=tuple(read),
+        rows=tuple(rows), servers=tuple(servers.values()), verdicts=tuple(verdicts), gaps=tuple(gaps), cells=tuple(read)
     )
 
 

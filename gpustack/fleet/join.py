@@ -238,11 +238,7 @@ def _of_device(index: Index, device: Device, ids: tuple[str, str]) -> Gpu:
         link=str(function.link or "") if function else "",
         provider=device.uuid,
         traits=device.traits,
-        sources=(
-            Source.PLACEMENT,
-            *([Source.NOVA] if holders else []),
-            *([Source.SNAPSHOT] if function else []),
-        ),
+        sources=(Source.PLACEMENT, *([Source.NOVA] if holders else []), *([Source.SNAPSHOT] if function else [])),
     )
 
 

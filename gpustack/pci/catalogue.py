@@ -194,11 +194,7 @@ def vendor_name(vendor: str) -> str | None:
 
 
 def describe(
-    vendor: str,
-    product: str,
-    pci_class: str,
-    subsystem_vendor: str | None = None,
-    subsystem_product: str | None = None,
+    vendor: str, product: str, pci_class: str, subsystem_vendor: str | None = None, subsystem_product: str | None = None
 ) -> str:
     """Describe a function: the full name of a known card, else class and ids.
 

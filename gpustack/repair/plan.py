@@ -250,10 +250,7 @@ def settled(plan: CleanupPlan, answers: Mapping[str, Usage]) -> CleanupPlan:
 
 
 def make(
-    sources: Sources,
-    selection: Selection,
-    cloud: Connection | None = None,
-    answers: Mapping[str, Usage] | None = None,
+    sources: Sources, selection: Selection, cloud: Connection | None = None, answers: Mapping[str, Usage] | None = None
 ) -> CleanupPlan:
     """Judge every cell; cells that cannot be read are listed in the plan.
 

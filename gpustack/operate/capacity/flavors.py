@@ -34,10 +34,7 @@ from gpustack.spec.model import Spec
 
 
 def demands(
-    spec: Spec,
-    wanted: Sequence[WantedFlavor],
-    present: Mapping[str, Flavor] | None,
-    scheduler: Scheduler | None = None,
+    spec: Spec, wanted: Sequence[WantedFlavor], present: Mapping[str, Flavor] | None, scheduler: Scheduler | None = None
 ) -> tuple[list[Demand], list[Finding]]:
     """The needs of flavors of a spec, and the differences between the spec and the cloud.
 
@@ -76,10 +73,7 @@ def demand_of_present(
 def _differences(flavor: WantedFlavor, current: Flavor) -> Iterator[str]:
     """Sizes and extra specs of the cloud that the spec wants otherwise."""
     specs = {name: value for name, value in current.extra_specs.items() if not name.startswith(NAMESPACE)}
-    pairs = (
-        (current.sizes.to_dict(), flavor.sizes.to_dict()),
-        (specs, dict(flavor.extra_specs)),
-    )
+    pairs = ((current.sizes.to_dict(), flavor.sizes.to_dict()), (specs, dict(flavor.extra_specs)))
     for present, wanted in pairs:
         for name in sorted(present.keys() | wanted.keys()):
             of_cloud, of_spec = present.get(name, "not set"), wanted.get(name, "not set")

@@ -272,13 +272,7 @@ class FlavorAliases:
         self._kinds = tuple(_requested(spec))
 
     def of(
-        self,
-        vendor: str,
-        product: str,
-        resource_class: str = "",
-        traits: Collection[str] = (),
-        *,
-        dev_type: str = "",
+        self, vendor: str, product: str, resource_class: str = "", traits: Collection[str] = (), *, dev_type: str = ""
     ) -> frozenset[str]:
         """The aliases that match a device.
 

@@ -282,12 +282,7 @@ class Room:
         devices: dict[int | None, int] = {}
         for (_names, node, _provider), count in self.groups.items():
             devices[node] = devices.get(node, 0) + count
-        placed = place(
-            self.nodes,
-            demand.topology,
-            devices,
-            lambda cells: self._choose(demand, cells) is not None,
-        )
+        placed = place(self.nodes, demand.topology, devices, lambda cells: self._choose(demand, cells) is not None)
         if placed is None:
             return None
         chosen = self._choose(demand, [node.node for node in placed])

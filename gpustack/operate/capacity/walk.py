@@ -25,10 +25,7 @@ CELL = "enabled cells"
 """The scheduler leaves out the hosts of disabled cells, after Placement and before its filters."""
 STATUS, ZONE = "compute_status_filter", "map_az_to_placement_aggregate"
 CLAIM = "claim of nova-compute: "
-ASSUMED = (
-    *(COMPUTE, CAPABILITIES, "ImagePropertiesFilter", *GROUPS.values()),
-    *(EXTRA_SPECS, BY_PROJECT, NUMA, PCI),
-)
+ASSUMED = (*(COMPUTE, CAPABILITIES, "ImagePropertiesFilter", *GROUPS.values()), *(EXTRA_SPECS, BY_PROJECT, NUMA, PCI))
 """The filters of a configuration that is not known. Those of aggregates and capabilities count as a doubt."""
 UNKNOWN_NODES = "the NUMA nodes of {hosts} are not known"
 SHARED_DISK = "the disk of {hosts} is a shared pool"

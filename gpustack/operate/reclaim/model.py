@@ -152,8 +152,7 @@ def rules_of(spec: Spec, project_id: Callable[[str], str]) -> Rules:
     section = spec.reclaim
     if section is None:
         raise SpecError(
-            "the spec has no section `reclaim`",
-            remedy="add reclaim: {projects: [NAME], idle_after: {shutoff: 7d}}",
+            "the spec has no section `reclaim`", remedy="add reclaim: {projects: [NAME], idle_after: {shutoff: 7d}}"
         )
     states = section.idle_after.model_dump(exclude_none=True)
     return Rules(

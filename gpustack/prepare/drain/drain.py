@@ -26,13 +26,7 @@ def reason(why: str, now: datetime) -> str:
 
 
 def plan_empty(
-    host: str,
-    world: World,
-    choices: InstanceChoices,
-    *,
-    why: str,
-    now: datetime,
-    requests: Mapping[str, str] = NOTHING,
+    host: str, world: World, choices: InstanceChoices, *, why: str, now: datetime, requests: Mapping[str, str] = NOTHING
 ) -> ServicePlan:
     """Plan the remaining steps until a host can be rebooted; the plan is empty if there are none.
 

@@ -245,10 +245,7 @@ def _prove(spec: Spec, draft: _Draft) -> _Draft:
     operations, drop_in = (*draft.files, *draft.commands, *permanent), desired.files.get(GRUB)
     after = differences.after(host, operations, None if drop_in is None else drop_in.content)
     change = differences.difference(host, after, operations, accepted=options.boot_changes)
-    found = (
-        *differences.findings(host, change, desired),
-        *tpm.findings(host, operations, accepted=options.accept_tpm),
-    )
+    found = (*differences.findings(host, change, desired), *tpm.findings(host, operations, accepted=options.accept_tpm))
     return draft.having(*found, next_boot=change)
 
 

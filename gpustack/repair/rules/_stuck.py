@@ -198,12 +198,7 @@ def _actors(owner: Owner, moves: list[Migration]) -> Iterable[str | None]:
     for move in moves:
         # The source of an evacuation is down as a rule.
         yield from (
-            (move.dest_compute,)
-            if move.migration_type == "evacuation"
-            else (
-                move.source_compute,
-                move.dest_compute,
-            )
+            (move.dest_compute,) if move.migration_type == "evacuation" else (move.source_compute, move.dest_compute)
         )
     if not moves and owner.alive and owner.instance is not None:
         yield owner.instance.host  # without a host, no nova-compute works on it: the host of a row has no part in it

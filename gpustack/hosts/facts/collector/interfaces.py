@@ -14,8 +14,7 @@ _IPV4 = re.compile(
     re.MULTILINE,
 )
 _IPV6 = re.compile(
-    r"^(?P<network>[0-9a-f]{32}) (?P<mask>[0-9a-f]{2}) [0-9a-f ]+ (?P<flags>[0-9a-f]{8}) +(?P<name>\S+)$",
-    re.MULTILINE,
+    r"^(?P<network>[0-9a-f]{32}) (?P<mask>[0-9a-f]{2}) [0-9a-f ]+ (?P<flags>[0-9a-f]{8}) +(?P<name>\S+)$", re.MULTILINE
 )
 _LOCAL = ("fe80000000000000", "ff00000000000000")  # link-local and multicast, which every interface that is up has
 _REJECT = 0x200  # RTF_REJECT of linux/route.h

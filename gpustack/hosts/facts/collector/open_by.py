@@ -50,11 +50,7 @@ def device_nodes(host: HostRoot, functions: List[Dict[str, Any]]) -> Dict[str, S
     def add(node: str, addresses: Iterable[str]) -> None:
         nodes.setdefault(node, set()).update(addresses)
 
-    for kind, prefix, names in (
-        ("drm", "/dev/dri/", _NODE),
-        ("graphics", "/dev/", _NODE),
-        ("sound", "/dev/snd/", ANY),
-    ):
+    for kind, prefix, names in (("drm", "/dev/dri/", _NODE), ("graphics", "/dev/", _NODE), ("sound", "/dev/snd/", ANY)):
         for name, _path, address in class_devices(host, "/sys/class/" + kind, names):
             add(prefix + name, [address])
     virtual = [entry for entry in functions if entry["physical_function"]]

@@ -147,10 +147,4 @@ def is_sunrise_point(vendor: str, product: str) -> bool:
     return vendor == "8086" and any(first <= product <= last for first, last in _WIDE_REGISTERS)
 
 
-_WIDE_REGISTERS = (
-    ("a110", "a11f"),
-    ("a167", "a16a"),
-    ("a290", "a29f"),
-    ("a2e7", "a2ee"),
-    ("9d10", "9d1b"),
-)
+_WIDE_REGISTERS = (("a110", "a11f"), ("a167", "a16a"), ("a290", "a29f"), ("a2e7", "a2ee"), ("9d10", "9d1b"))
