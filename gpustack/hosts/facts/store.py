@@ -143,7 +143,7 @@ def read_snapshot(
             raise file_error(SnapshotError, "can't read the snapshot", path, error) from error
     for (older, newer), names in reading.differing.items():
         warn(f"{older} and {newer} differ about {pattern(names)}; the facts in {newer} are newer and count")
-    if not (snapshot := reading.snapshot()).hosts:
+    if not (snapshot := reading.snapshot()).hosts and files:
         raise SnapshotError("the snapshot contains no hosts", where=listed(list(map(str, files)), 2), remedy=_AGAIN)
     return snapshot
 
