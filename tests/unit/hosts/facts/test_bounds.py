@@ -12,6 +12,7 @@ from gpustack.connect.ssh import program as ssh_program
 from gpustack.hosts.facts.collector.limits import TEXT_LIMIT
 from gpustack.hosts.facts.store import MOST_VALUES, parse_host
 from gpustack.linux import grub, shell
+from gpustack.prepare.host.next_boot.choice import entry_key, version_key
 from support.host_samples import function, raw_host
 
 SECONDS = 15
@@ -40,6 +41,15 @@ def test_grubs_defaults_are_read_in_proportion(unit: str) -> None:
     defaults = grub.read_defaults({grub.DEFAULTS: text}, bash=True)
     defaults.arguments("GRUB_A")
     assert time.process_time() - began < SECONDS
+
+
+def test_no_line_has_a_number_that_python_refuses() -> None:
+    """Names of kernels and positions in menus are compared as numbers."""
+    longest = parse_host(raw_host(architecture="9" * 4096), "gpu1").architecture
+    assert version_key(longest or "") < version_key(f"1{longest}")
+    assert entry_key(f"a-{longest}")
+    with pytest.raises(SnapshotError, match="architecture"):
+        parse_host(raw_host(architecture="9" * 4097), "gpu1")
 
 
 @pytest.mark.parametrize("text", ["a" * (1 << 20), "$" + "a" * (1 << 18)], ids=["word", "name"])
