@@ -64,7 +64,11 @@ def plan_entries(host: Host, wanted: tuple[str, ...]) -> Entries:
         edits=edits,
         commands=commands,
         next_line=None if first is None else with_arguments(first, needs[ENTRIES]),
-        findings=(*_file_findings(host, needs, edits), *_entry_findings(host, lines, needs[ENTRIES])),
+        findings=(
+            *_file_findings(host, needs, edits),
+            *_entry_findings(host, lines, needs[ENTRIES]),
+            *(_several_lines(host) if commands else ()),
+        ),
     )
 
 
@@ -93,6 +97,12 @@ def _file_findings(
         if path in edits:
             line = CommandLine(text=record.value_of(path, edits[path].content) or "")
             yield from swallowed(host, path, line, needed)
+
+
+def _several_lines(host: Host) -> Iterator[Finding]:
+    text = host.files[KERNEL_CMDLINE].text if KERNEL_CMDLINE in host.files else ""
+    if (count := sum(bool(line.strip()) for line in text.split("\n"))) > 1:
+        yield finding(Code.KERNEL_CMDLINE_OF_SEVERAL_LINES, place=f"{host.hostname} {KERNEL_CMDLINE}", count=count)
 
 
 def _entry_findings(host: Host, lines: dict[str, CommandLine], needed: tuple[str, ...]) -> Iterator[Finding]:
