@@ -40,7 +40,7 @@ def texts() -> Iterator[str]:
                 yield "".join(str(part.value) if isinstance(part, ast.Constant) else "X" for part in node.values)
     for place in ("gpustack/data/**/*.toml", "playbooks/**/*.yml", "playbooks/**/*.md", "docs/**/*.md", "README.md"):
         for path in TOP.glob(place):
-            if not {"generated", "_build"} & set(path.relative_to(TOP).parts):
+            if not re.match(r"docs/(_build|reference/(generated|findings))/", path.relative_to(TOP).as_posix()):
                 yield path.read_text(encoding="utf-8")
 
 
