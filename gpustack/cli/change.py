@@ -109,11 +109,11 @@ class ChangeCommand(OpenStackCommand):
             self._warn(f"{unread.where}: {unread.what}; the change of this record may be unfinished: gpustack history")
         if newest is not None and newest.state == "unfinished" and newest.head.id != undone:
             self._warn(f"the change {newest.head.id} ({newest.head.command}) is unfinished: gpustack history")
-        # Of those that complete others: host apply records its drains only.
-        record, _ = last(lambda: self.place(parsed_args).key, lambda record: record.head.command != "host apply")
-        if connection is None or record is None or record.head.id == undone:
+        if newest is not None and newest.head.command == "host apply":  # it records its drains only
+            newest, _ = last(lambda: self.place(parsed_args).key, lambda record: record.head.command != "host apply")
+        if connection is None or newest is None or newest.head.id == undone:
             return
-        changes, findings = completion(record, LimitsCloud(connection))
+        changes, findings = completion(newest, LimitsCloud(connection))
         self.report_findings(findings)
         for change in changes:
             self.report(change.describe())
@@ -122,7 +122,7 @@ class ChangeCommand(OpenStackCommand):
             runner = UndoCommand(self.app, self.app_args, cmd_name=self.cmd_name)
             runner._connection, runner._settled, runner._parser = connection, True, self._parser
             options = argparse.Namespace(**{**vars(parsed_args), "journal": None})
-            runner.carry_out(changes, options, completes=record.head.id)
+            runner.carry_out(changes, options, completes=newest.head.id)
 
     def add_change_options(self, parser: argparse.ArgumentParser, *former: str, output: str = "the plan") -> None:
         """Add ``--check``, ``--yes``, ``--journal`` and the output format.

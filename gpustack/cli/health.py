@@ -31,8 +31,7 @@ class HealthCommand(OpenStackCommand, Lister):
     baseline. Also reports cards without the vGPUs that the unit prepares at boot. With --instances, asks Nova and
     Placement too: who has each GPU, how many of its vGPUs are in use, and where they differ from the host. The column
     Health has the codes of the findings, which are printed on stderr. Without findings it is ok, or unknown if the
-    host was read without root. With --kernel-log, reads a saved log
-    instead of hosts, and lists its signs.
+    host was read without root. With --kernel-log, reads a saved log instead of hosts, and lists its signs.
     """
 
     epilog = """\

@@ -198,7 +198,7 @@ class Masking:
             return self.secret(str(value))
         if isinstance(value, str):
             if key in _NAMED and (found := _NAMED[key][1].fullmatch(value)):
-                self.name(_NAMED[key][0], found[1])
+                value = value[: found.start(1)] + self.name(_NAMED[key][0], found[1]) + value[found.end(1) :]
             return self.name(_KINDS[key], value) if key in _KINDS else self.text(value)
         return value
 

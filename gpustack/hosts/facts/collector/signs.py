@@ -74,7 +74,7 @@ class Event(NamedTuple):
     earlier: bool = False
 
     def is_of_other(self, *, speaker: bool = False) -> bool:
-        """Whether a driver failed, or speaks, that is none of GPUs and ports: a GPU's slot has other functions too."""
+        """Whether a driver failed, or speaks, that serves no GPU and no port: a GPU's slot has other functions too."""
         speaks = re.match(r"([\w.+-]{1,32}) " + _A + "(?::pcie[0-9]{1,4})?: ", self.message) if speaker else None
         name = self.values["driver"] if self.kind == "probe-failed" else speaks.group(1) if speaks else ""
         return bool(name) and not re.fullmatch(_PLACEHOLDERS["<GM>"] + "|pci|pcieport|pciehp|" + _GPU_DRIVERS, name)

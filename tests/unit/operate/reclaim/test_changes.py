@@ -15,6 +15,7 @@ from gpustack.changes.change import ChangeOutcome, CloudChange
 from gpustack.changes.run import run
 from gpustack.cloud.servers import Disks, Event, Server
 from gpustack.cloud.session import Refused, Unanswered
+from gpustack.nova_options.masking import Masking
 from gpustack.operate.reclaim.changes import PAUSE, NoticeChange, ShelvingChange, UnshelvingChange, changes, former
 from gpustack.operate.reclaim.decide import judge
 from gpustack.operate.reclaim.model import Candidate, Choices, Rules, Step
@@ -245,6 +246,18 @@ def test_a_notice_is_withdrawn_and_written_by_the_undo() -> None:
     back = NoticeChange.from_record(change.reverse().to_record())
     assert (carried_out(back, bare).result, bare.done) == ("done", [OVER])
     assert carried_out(back, Nova(now=active)).result == "unchanged"
+
+
+def test_a_bundle_hides_the_names_in_a_record() -> None:
+    """Its texts name the instance and the project, which no key shows to the one who masks them."""
+    idle = candidate(metadata={})
+    uuid = "4c3344cb-0916-4623-b079-66488cd3a44e"
+    written = planned(replace(idle, server=replace(idle.server, id=uuid)), Nova(now=idle)).to_record()
+    masking = Masking()
+    masking.learn(written)
+    hidden = masking.data(written)
+    assert (hidden["name"], "VM" in str(hidden)) == (f"instance-1 ({uuid})", False)
+    assert " for project-1, " in hidden["why"]
 
 
 def undo(request: str = "req-shelve") -> CloudChange:
