@@ -151,7 +151,7 @@ def split(argument: str) -> tuple[tuple[str, ...], str]:
 def guessed(path: Path) -> tuple[str, ...]:
     """The service in the name of a file or directory, or of its parent; empty for ``nova.conf`` and ``nova``."""
     for name in (path.name, path.parent.name):
-        if service := _service(name):
+        if (service := _service(name)) and (service, path.name) != (PLACEMENT, "nova.conf"):
             return (service,)
     return ()
 

@@ -60,3 +60,19 @@ def test_an_installed_nova_gets_overrides_as_kolla_ansible_merges_them(tmp_path)
     texts = job(sources["gpu01",], HostNames(()))["files"]
     assert texts[str(tmp_path / "nova-compute.conf")] == "[pci]\nalias = {}\n"
     assert texts[str(tmp_path / "gpu01/nova.conf")] == '[pci]\ndevice_spec = {"vendor_id": "10de"}\n'
+
+
+@pytest.mark.parametrize(
+    ("path", "services"),
+    [
+        ("placement/nova.conf", ("api", "compute", "scheduler", "conductor")),
+        ("placement-api/placement.conf", ("placement",)),
+        ("nova_api/nova.conf", ("api",)),
+    ],
+)
+def test_a_directory_names_the_service_of_its_files_but_no_other_than_their_names(tmp_path, path, services):
+    file = tmp_path / path
+    file.parent.mkdir()
+    file.write_text("[DEFAULT]\ndebug = true\n")
+    (source,) = read([str(file)]).sources
+    assert source.services == services

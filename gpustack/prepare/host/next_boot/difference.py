@@ -234,25 +234,26 @@ def findings(host: Host, difference: BootDifference, desired: Desired | None = N
     after = difference.after
     if desired is None or after.unknown:
         return
-    line = CommandLine(text=after.line)
+    line, place = CommandLine(text=after.line), f"{host.hostname} {after.place}"
     if after.words is not None and (lacking := [a for a in desired.arguments if not fulfils(line, a)]):
-        place = f"{host.hostname} {after.place}"
-        entry, why = after.entry, after.why
-        yield finding(Code.NEXT_BOOT_LACKS_ARGUMENTS, place=place, entry=entry, why=why, arguments=", ".join(lacking))
+        entry = {"entry": after.entry, "why": after.why, "arguments": ", ".join(lacking)}
+        yield finding(Code.NEXT_BOOT_LACKS_ARGUMENTS, place=place, **entry, how=_of_loader(host, _CHOOSING))
     if desired.entries is not None and len(after.line) + BOOT_IMAGE > LONGEST_COMMAND_LINE:
-        place = f"{host.hostname} {after.place}"
         yield finding(Code.ENTRY_LINE_TOO_LONG, place=place, length=len(after.line), longest=LONGEST_COMMAND_LINE)
     yield from obstacles.kernel_findings(host, after, desired.binding.early_modules)
     if predict.skips_initramfs(host):
         yield finding(Code.BOOT_WITHOUT_INITRAMFS, place=host.hostname)
 
 
+def _of_loader(host: Host, ways: dict[str, str]) -> str:
+    return ways["systemd-boot" if has_systemd_boot(host) else "entries" if has_entries(host) else "menu"]
+
+
 def _words(host: Host, difference: BootDifference) -> Iterator[Finding]:
-    loader = "systemd-boot" if has_systemd_boot(host) else "entries" if has_entries(host) else "menu"
     for change in (change for change in difference.changes if change.blocks):
         code = Code.NEXT_BOOT_ADDS_ARGUMENT if change.sign == "+" else Code.NEXT_BOOT_LOSES_ARGUMENT
         word, place = change.word.text, f"{host.hostname} {change.place}"
-        how = _ADDING[loader].format(quoted(word))
+        how = _of_loader(host, _ADDING).format(quoted(word))
         yield finding(code, place=place, word=word, source=change.source, accepted=f"{change.sign}{word}", how=how)
     if reasons := "; ".join(difference.after.unknown):
-        yield finding(Code.NEXT_BOOT_UNKNOWN, place=host.hostname, reasons=reasons, how=_CHOOSING[loader])
+        yield finding(Code.NEXT_BOOT_UNKNOWN, place=host.hostname, reasons=reasons, how=_of_loader(host, _CHOOSING))

@@ -253,6 +253,15 @@ def test_a_pinned_entry_of_10_linux_is_planned(root: Path) -> None:
     assert planned.next_boot.after.kernel == oldest
 
 
+def test_a_pinned_entry_by_hand_blocks_with_the_remedy_of_systemd_boot(tmp_path: Path) -> None:
+    root = write_host(tmp_path / "talk", systemd_boot_host("talk"))
+    lines = ["title mine", "linux /mine/linux", f"options root=UUID={Machine.load(root).root_uuid} ro quiet", ""]
+    (root / "boot/efi/loader/entries/mine.conf").write_text("\n".join(lines))
+    (root / "boot/efi/loader/loader.conf").write_text("default mine.conf\n")
+    (pinned,) = [found for found in plan(root).findings if found.code == "GPU236"]
+    assert "(`bootctl set-default ENTRY`), and plan again" in pinned.remedy
+
+
 def test_a_pinned_entry_of_another_script_blocks(root: Path) -> None:
     script = root / "etc/grub.d/40_custom"
     release = Machine.load(root).kernels[0].release
@@ -263,7 +272,8 @@ def test_a_pinned_entry_of_another_script_blocks(root: Path) -> None:
     script.chmod(0o755)
     edit(root / DEFAULTS, "GRUB_DEFAULT=0", "GRUB_DEFAULT=mine")
     update_grub(root)
-    assert "GPU236" in codes(plan(root))
+    (pinned,) = [found for found in plan(root).findings if found.code == "GPU236"]
+    assert "(GRUB_DEFAULT in /etc/default/grub, then `update-grub`), and plan again" in pinned.remedy
     edit(root / DEFAULTS, "GRUB_DEFAULT=mine", "GRUB_DEFAULT=nothing")
     assert codes(plan(root)) == ["GPU235"]
 
