@@ -112,6 +112,37 @@ def test_resources_that_the_driver_does_not_get(text: str, code: str) -> None:
     assert [(event.code, event.address) for event in events([f"[    4.2] {text}"])] == [(code, None)]
 
 
+AMD = f"amdgpu {ADDRESS}:"
+DRM_ERROR = "[drm:amdgpu_{} [amdgpu]] *ERROR*"
+THROTTLED = "GPU thermal throttling temperature reached"
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "severity", "address"),
+    [
+        (f"{AMD} amdgpu: ERROR: GPU HW Critical Temperature Fault(aka CTF) detected!", "GPU933", "error", ADDRESS),
+        (f"{AMD} amdgpu: ERROR: GPU over temperature range(SW CTF) detected!", "GPU933", "error", ADDRESS),
+        (f"{AMD} ERROR: System is going to shutdown due to GPU HW CTF!", "GPU933", "error", ADDRESS),
+        ("amdgpu: [powerplay] GPU over temperature range detected on PCIe 0:0.0!", "GPU933", "error", None),
+        (f"{AMD} WARN: {THROTTLED}, expect performance decrease. X.", "GPU933", "warning", ADDRESS),
+        (f"{AMD} {DRM_ERROR.format('ring_test_helper')} ring gfx test failed (-110)", "GPU860", "error", ADDRESS),
+        (
+            f"{DRM_ERROR.format('device_init')} amdgpu: ring 0 test failed (scratch(0xC040)=0xCA)",
+            "GPU860",
+            "error",
+            None,
+        ),
+        (f"{AMD} {DRM_ERROR.format('ib_ring_tests')} IB test failed on gfx (-110).", "GPU860", "error", ADDRESS),
+        ("kfd kfd: amdgpu: skipped device 1002:731f, PCI rejects atomics 730<0", "GPU942", "error", None),
+        ("kfd kfd: skipped device 1002:67df, PCI rejects atomics", "GPU942", "error", None),
+        (f"{AMD} amdgpu: PCIE atomic ops is not supported", "GPU942", "warning", ADDRESS),
+    ],
+)
+def test_messages_of_amds_driver(text: str, code: str, severity: str, address: str | None) -> None:
+    (event,) = events([f"[   12.345678] {text}"])
+    assert (event.code, event.severity, event.address) == (code, severity, address)
+
+
 def test_the_script_that_starts_the_fabric_manager_reports_for_it() -> None:
     text = "fabric manager NVIDIA GPU driver interface version 575.51.03 don't match with driver version 575.57.08."
     assert [event.code for event in events([f"Sep 18 03:19:01 vm nvidia-fabricmanager-start.sh[47]: {text}"])] == [
