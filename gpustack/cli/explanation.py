@@ -12,7 +12,8 @@ from gpustack.base.findings import Definition, definitions
 from gpustack.base.text import paragraph
 from gpustack.cli import pages
 from gpustack.hosts.facts.collector.text import lines
-from gpustack.hosts.health.kernel_log import rows, table
+from gpustack.hosts.health.check import sign_findings
+from gpustack.hosts.health.kernel_log import on_host, rows, table
 from gpustack.offer.guest.requirements import fields
 from gpustack.pci import catalogue
 from gpustack.pci.catalogue import Card, quirks_of
@@ -69,10 +70,11 @@ def _message(text: str) -> Iterator[str]:
     if event.code is None:
         yield _field("Harmless", row.get("reason", "it names no failure"))
     else:
-        definition = next(entry for code, entry in definitions().items() if code.value == event.code)
-        yield _field("Finding", f"{(event.severity or definition.severity).upper()} {event.code} {definition.title}")
         yield _field("Action", row["action"]) if "action" in row and row.get("code") == event.code else ""
-        yield _field("Remedy", definition.remedy.format_map({"host": "HOST", "address": event.address or "ADDRESS"}))
+        for entry in sign_findings((event, on_host(event)), "message"):
+            field, title = "Finding" if entry.code == event.code else "On a host", definitions()[entry.code].title
+            yield _field(field, f"{entry.severity.upper()} {entry.code} {title}")
+            yield _field("Remedy", entry.remedy)
     yield _field("Source", row.get("source", "NVIDIA, Xid catalog"))
     if row.get("first"):
         yield _field("Versions", f"{row['first']} to {row['last']}")

@@ -48,7 +48,7 @@ gpustack guest requirements gpustack.yaml --flavor g1.a100.1 -f json"""
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         spec = load_spec(parsed_args.spec)
         hosts = drivers_of(snapshot_hosts(parsed_args, self.report))
-        flavors = _chosen(spec, parsed_args.flavor)
+        flavors = dict.fromkeys(chosen(spec, parsed_args.flavor).values())
         needed = [requirements.requirement_of_flavor(spec, name, spec.flavors[name]) for name in flavors]
         found = {
             needs.flavor: (*requirements.findings_of(needs, hosts), *drivers.findings_of(needs)) for needs in needed
@@ -61,19 +61,20 @@ gpustack guest requirements gpustack.yaml --flavor g1.a100.1 -f json"""
             self.show("\n".join(printable(line) for line in _lines(needs)))
 
 
-def _chosen(spec: Spec, names: list[str]) -> list[str]:
-    """The names in the spec of the requested flavors; all without a request.
+def chosen(spec: Spec, names: list[str]) -> dict[str, str]:
+    """The requested flavors' names in the cloud, with their names in the spec; all without a request.
 
     :raises UsageError: for a flavor that the spec lacks.
     """
-    if not spec.flavors:
+    known = {named(entry, count): entry for entry in spec.flavors for count, _ in by_model(spec.flavors[entry])}
+    if not known:
         raise UsageError("the spec has no flavors", remedy="add a section flavors to the spec")
-    by_name = {named(entry, count): entry for entry in spec.flavors for count, _ in by_model(spec.flavors[entry])}
-    by_name |= {entry: entry for entry in spec.flavors}
     for name in names:
-        if name not in by_name:
-            raise UsageError(f"the spec has no flavor {name}", remedy=f"flavors: {', '.join(spec.flavors)}")
-    return list(dict.fromkeys(by_name[name] for name in names)) if names else list(spec.flavors)
+        if name not in (*known, *spec.flavors):
+            raise UsageError(
+                f"the spec has no flavor {name}", remedy=f"flavors: {', '.join({**known, **spec.flavors})}"
+            )
+    return {name: entry for name, entry in known.items() if not names or name in names or entry in names}
 
 
 def _described(needs: GuestRequirement, findings: Sequence[Finding]) -> dict[str, Any]:

@@ -3,19 +3,17 @@
 import argparse
 from pathlib import Path
 
-from gpustack.base.errors import PlanError, UsageError
+from gpustack.base.errors import PlanError
 from gpustack.base.files import write_atomic
 from gpustack.base.findings import errors
 from gpustack.base.operations import counted
 from gpustack.cli.common import Command, add_exit_code, add_format
+from gpustack.cli.guest import chosen
 from gpustack.cli.options import add_snapshot, option, positive, snapshot_hosts
 from gpustack.offer.guest import check, vendordata
 from gpustack.offer.guest.kubernetes.documents import Rendering
 from gpustack.offer.guest.kubernetes.render import FORMS, render
-from gpustack.spec.flavors import named
 from gpustack.spec.load import load_spec
-from gpustack.spec.model import Spec
-from gpustack.spec.requests import by_model
 
 
 class GuestRenderCommand(Command):
@@ -63,7 +61,7 @@ gpustack guest render gpustack.yaml --as nodefeaturerule | kubectl apply -f -"""
         """Print the documents."""
         hosts = snapshot_hosts(parsed_args, self.report)
         spec = load_spec(parsed_args.spec, hosts)
-        flavors = _chosen(spec, parsed_args.flavor, parsed_args.spec)
+        flavors = list(chosen(spec, parsed_args.flavor))
         self._rendering = render(spec, parsed_args.form, flavors=flavors, hosts=hosts, max_nodes=parsed_args.max_nodes)
         if parsed_args.format == "text":
             print(self._rendering.text, end="", file=self.app.stdout)
@@ -77,21 +75,6 @@ gpustack guest render gpustack.yaml --as nodefeaturerule | kubectl apply -f -"""
         if omitted := {entry.place for entry in errors(self._rendering.findings)}:
             raise PlanError(f"incomplete for {counted(len(omitted), 'flavor')}", remedy="see the findings above")
         return 0
-
-
-def _chosen(spec: Spec, names: list[str], path: Path) -> list[str]:
-    """The names in the cloud of the requested flavors; all without a request.
-
-    :raises UsageError: when there is no flavor, or none of a name.
-    """
-    made = {entry: [named(entry, count) for count, _ in by_model(flavor)] for entry, flavor in spec.flavors.items()}
-    known = {name: [name] for each in made.values() for name in each} | made
-    if not known:
-        raise UsageError("has no flavors", where=str(path), remedy="add a section flavors to the spec")
-    for name in names:
-        if name not in known:
-            raise UsageError(f"has no flavor {name}", where=str(path), remedy=f"flavors: {', '.join(known)}")
-    return [flavor for name in names or made for flavor in known[name]]
 
 
 class GuestVendordataCommand(Command):

@@ -15,7 +15,7 @@ from gpustack.hosts.facts.collector.signs import Event
 from gpustack.hosts.facts.gpus import Gpu, gpus, nvswitches
 from gpustack.hosts.facts.model import ErrorCounters, Function, Host
 from gpustack.hosts.facts.vgpus import framework, type_named
-from gpustack.hosts.health.kernel_log import events
+from gpustack.hosts.health.kernel_log import events, on_host
 from gpustack.hosts.readiness.assessment import assess, skipped_at_boot, wanted_at_boot
 from gpustack.hosts.readiness.host import host_reasons, is_virtual_machine
 from gpustack.hosts.topology.build import topology
@@ -206,7 +206,7 @@ def _new_events(host: Host, earlier: Host | None) -> list[Event]:
             known[message] -= 1
         else:
             new.append(message)
-    return [event for event in events(new) if not event.is_of_other()]
+    return [on_host(event) for event in events(new) if not event.is_of_other()]
 
 
 def _concerned(host: Host, gpu: Gpu) -> frozenset[str]:

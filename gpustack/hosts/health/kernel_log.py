@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from gpustack.base.codes import Code
 from gpustack.base.files import data_dir
 from gpustack.hosts.facts.collector.signs import Event, SignTable
 
@@ -12,6 +13,11 @@ from gpustack.hosts.facts.collector.signs import Event, SignTable
 def events(messages: Iterable[str]) -> list[Event]:
     """The signs in the lines of a log, each with its sign, address and last message; harmless ones are left out."""
     return [event for event in table().events(messages) if event.code is not None]
+
+
+def on_host(event: Event) -> Event:
+    """A sign with the finding about hosts: a BAR without an address has another cause in a guest."""
+    return event._replace(code=Code.BAR_UNASSIGNED.value) if event.kind == "bar-unplaced" else event
 
 
 @functools.cache

@@ -11,7 +11,7 @@ from gpustack.base.columns import Column, codes, described
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.hosts.facts.collector.signs import MOST_EVENTS, Event
 from gpustack.hosts.health.check import GpuUse, Health, sign_findings
-from gpustack.hosts.health.kernel_log import table
+from gpustack.hosts.health.kernel_log import on_host, table
 from gpustack.pci import catalogue
 
 SIGNS: tuple[Column[Event], ...] = (
@@ -91,7 +91,7 @@ def check_log(lines: Iterable[str], place: str) -> LogReport:
 
     :param place: its name, for findings.
     """
-    found = [_on_host(event) for event in table().events(lines) if not event.is_of_other()]
+    found = [on_host(event) for event in table().events(lines) if not event.is_of_other()]
     current = [event for event in found if not event.earlier]
     functions = [event for event in current if event.kind == "function"]
     gpus = {event.address for event in functions if _is_gpu(event)}
@@ -111,11 +111,6 @@ def check_log(lines: Iterable[str], place: str) -> LogReport:
 
 def _is_gpu(event: Event) -> bool:
     return event.values["class"].startswith(_GPUS) and not catalogue.is_console(*_FUNCTION(event.values)[:2])
-
-
-def _on_host(event: Event) -> Event:
-    """A sign with the finding about hosts: a BAR without an address has another cause in a guest."""
-    return event._replace(code=Code.BAR_UNASSIGNED.value) if event.kind == "bar-unplaced" else event
 
 
 def _concerns(event: Event, concerned: set[str | None] | None) -> bool:

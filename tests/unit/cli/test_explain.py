@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from gpustack.hosts.health.kernel_log import rows
 from gpustack.repair.classes import CLASSES
+from support.sign_samples import sample
 
 
 def test_a_finding(gpustack):
@@ -58,6 +62,9 @@ def test_the_page_is_named_where_it_is_published(gpustack, monkeypatch):
 
 XID = "NVRM: Xid (PCI:0000:65:00): 154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)"
 
+OLD = "NVRM: The NVIDIA Tesla V100 GPU installed in this system is supported through the NVIDIA 580.xx Legacy drivers."
+BAR = "pci 0000:65:00.0: BAR 1 [mem size 0x400000000 64bit pref]: can't assign; no space"
+
 
 @pytest.mark.parametrize(
     ("message", "line"),
@@ -67,12 +74,23 @@ XID = "NVRM: Xid (PCI:0000:65:00): 154, GPU recovery action changed from 0x0 (No
         (XID, "Finding: ERROR GPU915 "),
         ("vfio-pci 0000:65:00.0: not ready 1023ms after FLR; waiting", "Harmless: the device can still become ready"),
         ("pcieport 0000:64:00.0: pciehp: Slot(5): Link Down", "Address: 0000:64:00.0"),
+        (OLD, "Remedy: install a driver of branch R580 in the image"),
+        (BAR, "Finding: ERROR GPU849 "),
+        (BAR, "On a host: ERROR GPU021 "),
+        (BAR, "Remedy: enable 64-bit BARs"),
     ],
 )
 def test_a_message_is_explained_by_its_sign(message, line, gpustack):
     ran = gpustack("explain", "--message", message)
     assert ran.code == 0
     assert any(each.startswith(line) for each in ran.out.splitlines()), ran.out
+
+
+@pytest.mark.parametrize("row", {row["code"]: row for row in rows() if "code" in row and "pattern" in row}.values())
+def test_a_message_of_each_finding_is_explained(row, gpustack):
+    ran = gpustack("explain", "--message", sample(row["pattern"]))
+    assert (ran.code, ran.err) == (0, "")
+    assert re.search(rf"^Finding: [A-Z]+ {row['code']} .+\nRemedy: [^{{}}]+$", ran.out, re.MULTILINE), ran.out
 
 
 def test_an_unknown_message(gpustack):

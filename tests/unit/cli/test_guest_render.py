@@ -49,6 +49,12 @@ def test_an_entry_of_the_spec_selects_all_of_its_flavors(gpustack, spec):
     assert [group["machineFlavor"] for group in yaml.safe_load(ran.out)["nodeGroups"]] == ["g1.k4200.1", "g1.k4200.2"]
 
 
+def test_a_flavor_that_is_named_twice_is_rendered_once(gpustack, spec):
+    both = ("--flavor", "g1.k4200.1", "--flavor", "g1.k4200.1")
+    once, twice = (gpustack("guest", "render", spec, "--as", "capo", *names) for names in (both[:2], both))
+    assert (once.code, twice) == (0, once)
+
+
 def test_flavors_that_are_left_out_fail_the_command(gpustack, spec):
     ran = gpustack("guest", "render", spec, "--as", "nodefeaturerule")
     assert ran.code == 13

@@ -95,7 +95,7 @@ def _below(event: Dict[str, Any], gpus: Optional[List[Dict[str, Any]]]) -> Optio
 
 
 def _of_signs(events: List[Dict[str, Any]]) -> Iterator[Problem]:
-    """One problem for each code and GPU, with the last message."""
+    """One problem for each code and GPU, with the last message. Its address is in the guest, not on the host."""
     by_place: Dict[Tuple[str, Optional[str]], List[Dict[str, Any]]] = {}
     for event in events:
         if event["kind"] == messages.SIGN:
@@ -103,7 +103,7 @@ def _of_signs(events: List[Dict[str, Any]]) -> Iterator[Problem]:
     for (code, address), of_place in by_place.items():
         count = sum(int(event["count"]) for event in of_place if event["count"].isdigit())
         text = of_place[-1]["text"]
-        yield _problem(code, address, message=text, count=count, host="HOST", address=address or "ADDRESS", text=text)
+        yield _problem(code, address, message=text, count=count, host="HOST", address="ADDRESS", text=text)
 
 
 def _explained(events: List[Dict[str, Any]], gpus: List[Dict[str, Any]]) -> Set[Optional[str]]:

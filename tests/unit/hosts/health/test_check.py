@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -9,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from gpustack.base.findings import Code, definitions
 from gpustack.hosts.facts.collector.vgpus import RECORD
 from gpustack.hosts.facts.model import ConfigFile, Host
 from gpustack.hosts.health.check import MANY_CORRECTED, Report, check
+from gpustack.hosts.health.kernel_log import table
 from support.host_samples import snapshot
 from support.mediated_hosts import mediated_host, parted
 from support.nova_hosts import raw
@@ -78,6 +81,24 @@ def test_a_sound_host_has_no_findings() -> None:
 )
 def test_signs_of_one_card(changes: dict[str, dict[str, Any]], log: list[str], expected: list[str]) -> None:
     assert codes(check(host(changes, log=log))) == ({CARD: expected} if expected else {})
+
+
+@pytest.mark.parametrize("code", sorted(table().codes - {"GPU849", "GPU936"}))  # BARs of guests; licences
+def test_remedies_of_messages_name_the_host_if_they_name_the_guest(code: str) -> None:
+    definition = definitions()[Code(code)]
+    remedy, about = definition.remedy.lower(), (definition.title + definition.message).lower()
+    assert "guest" not in about
+    assert not re.search(r"\b(guest|image)\b", remedy) or re.search(r"\bhost\b", remedy)
+
+
+def test_a_bar_of_an_nvswitch_without_an_address_concerns_the_host() -> None:
+    facts = snapshot("nvswitch")
+    facts["kernel"]["log"] = ["[    1.0] pci 0000:c4:00.0: BAR 0: no space for [mem size 0x02000000 64bit]"]
+    (entry, _) = check(Host.model_validate(facts)).others
+    assert (entry.code.value, entry.message) == (
+        "GPU021",
+        definitions()[Code.BAR_UNASSIGNED].message.format(bars="BAR 0"),
+    )
 
 
 def test_an_error_of_an_nvswitch_concerns_the_host() -> None:

@@ -73,6 +73,13 @@ def test_findings_have_the_guest_and_the_gpu_as_place() -> None:
     assert list(findings(facts(gpu(driver="nvidia")), None, "vm1")) == []
 
 
+def test_remedies_for_the_host_do_not_have_the_address_in_the_guest() -> None:
+    sign = {"kind": "sign", "address": "0000:00:05.0", "severity": "error", "text": "a", "buses": "", "count": "1"}
+    (entry,) = findings(facts(gpu(driver="nvidia"), events=[{**sign, "code": "GPU915"}]), None, "vm1")
+    assert entry.place == "vm1 0000:00:05.0"
+    assert entry.remedy.startswith("run `gpustack gpu disable HOST ADDRESS --reason Xid`")
+
+
 def test_codes_that_no_sign_has_are_ignored() -> None:
     """A guest can report anything."""
     sign = {"kind": "sign", "address": None, "sign": "x", "severity": "error", "text": "a", "buses": "", "count": "1"}
