@@ -184,7 +184,7 @@ def count(operations: Iterable[Operation]) -> dict[str, int]:
 
 def counted(number: int, noun: str) -> str:
     """A number with its noun, in the plural where needed."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    return f"{number} {noun}{'' if number == 1 else 'es' if noun.endswith('ch') else 's'}"
 
 
 def show_counts(counts: Mapping[str, int]) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any
 from gpustack.base.columns import Column
 from gpustack.base.errors import DatabaseError
 from gpustack.base.host_groups import host_groups
+from gpustack.base.operations import counted
 from gpustack.cli.cleanup_hosts import add_ask_hosts, asked_plan
 from gpustack.cli.cleanup_options import (
     add_cloud,
@@ -129,7 +130,7 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
                 yield f"apply asks over SSH, as root or with --sudo: {', '.join(hosts)}; --ask-hosts shows who answers"
             return
         silent = [(host, f"{host} can't be asked: {u.gap}") for host, u in sorted(self._answers.items()) if u.gap]
-        yield f"{len(self._answers) - len(silent)} of {len(self._answers)} hosts answer completely"
+        yield f"complete answers: {len(self._answers) - len(silent)} of {counted(len(self._answers), 'host')}"
         yield from (group.text for group in host_groups(silent))
 
 
@@ -141,8 +142,8 @@ def held_lines(verdicts: Iterable[Verdict], *, complete: bool) -> Iterator[str]:
     if working:
         oldest, since = min(working.items(), key=lambda item: (item[1] is None, item[1], item[0]))
         age = f"the oldest, {' '.join(oldest)}, since {since} UTC" if since else "since an unknown time"
-        number = f"{len(working)} device{'s are' if len(working) > 1 else ' is'}"
-        yield f"{number} held by work in progress; {age}. Work that does not end is reported as stuck"
+        number = counted(len(working), "device")
+        yield f"work in progress holds {number}; {age}. Work that does not end is reported as stuck"
     for waiting, because in {v.waiting: v.because for v in protected if v.waiting is not None}.items():
         hosts = " and ".join(waiting.hosts) or "unknown hosts"
         yield (

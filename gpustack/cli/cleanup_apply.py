@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gpustack.base.errors import ApplyError, CloudError, DatabaseError, GpustackError, PlanError
+from gpustack.base.operations import counted
 from gpustack.changes.change import ChangeOutcome, CloudChange
 from gpustack.cli.change import ChangeCommand
 from gpustack.cli.cleanup_hosts import add_hypervisors
@@ -92,7 +93,7 @@ gpustack cleanup apply --sql"""
             else:
                 self._repair(parsed_args, wanted)
         if left := len(repairs) - len(wanted):
-            self.report(f"{left} more repair{'s' if left > 1 else ''} planned: stopped at --max-count")
+            self.report(f"{counted(left, 'more repair')} planned: stopped at --max-count")
         return 0
 
     def _repair(self, parsed_args: argparse.Namespace, wanted: Sequence[PlannedVerdict]) -> None:
@@ -121,7 +122,7 @@ gpustack cleanup apply --sql"""
         super().refuse_incomplete(outcomes)
         if held:
             remedy = "Nova frees them in its next periodic task: plan again in a minute"
-            raise ApplyError(f"{len(held)} of {len(outcomes)} repairs wait for nova-compute", remedy=remedy)
+            raise ApplyError(f"repairs waiting for nova-compute: {len(held)} of {len(outcomes)}", remedy=remedy)
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Return the exit code of the most severe problem: a missing repair, or an unreadable cell."""
@@ -151,7 +152,7 @@ gpustack cleanup apply --sql"""
         for verdict in blocked:
             self.report(f"omitted: {unstopped(verdict) or 'not permitted'}: {explanation(verdict)}", error=True)
         if count := len(changed) + len(blocked):
-            self._failed = PlanError(f"{count} of {len(wanted)} repairs are omitted", remedy="see the reasons above")
+            self._failed = PlanError(f"omitted repairs: {count} of {len(wanted)}", remedy="see the reasons above")
         return blocked
 
     def _print_script(self, sources: Sources, wanted: Sequence[PlannedVerdict], settled: Sequence[Verdict]) -> None:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from gpustack.base.errors import CloudError, DatabaseError
 from gpustack.base.findings import Finding
+from gpustack.base.operations import counted
 from gpustack.cli.common import add_exit_code, release_of
 from gpustack.cli.gpu import FleetCommand, databases_of, scheduler_of
 from gpustack.cli.options import option
@@ -80,7 +81,7 @@ gpustack report --out report; gpustack report --out report --snapshot hosts.json
         )
         path = write(report, parsed_args.out)
         hosts = len({count.host for count in self._fleet.counts})
-        self.show(f"{path}: {len(self._fleet.gpus)} GPUs on {hosts} hosts")
+        self.show(f"{path}: {counted(len(self._fleet.gpus), 'GPU')} on {counted(hosts, 'host')}")
         return 0
 
     def _quotas(self, parsed_args: argparse.Namespace, spec: Spec) -> QuotaTable:

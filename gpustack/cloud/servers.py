@@ -8,6 +8,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import quote
 
+from gpustack.base.operations import counted
 from gpustack.cloud import Connection
 from gpustack.cloud.microversions import (
     ACTION_ERRORS,
@@ -231,9 +232,9 @@ def _listing(entries: Collection[Mapping[str, Any]], everything: bool) -> Listin
     if not everything:
         gaps.append("the user may list the instances of one project only: the others' are missing")
     if silent:
-        gaps.append(f"a cell does not answer: {silent} of its instances are listed without their flavor and host")
+        gaps.append(f"a cell does not answer: {counted(silent, 'instance')} listed without flavor and host")
     if hidden:
-        gaps.append(f"the flavors of {hidden} instances have no extra specs: {POLICY}")
+        gaps.append(f"the flavors of {counted(hidden, 'instance')} have no extra specs: {POLICY}")
     if any(server.placed and not server.host for server in servers if server.devices):
         gaps.append("the user may not see the hosts of instances")
     return Listing(servers=servers, everything=everything, gaps=tuple(gaps), hidden=hidden)

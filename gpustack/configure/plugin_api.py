@@ -277,7 +277,7 @@ def _hosts(facts: Mapping[str, Any]) -> list[Host]:
         listed = failures[:_SHOWN]
         limit = ":".join(f"!{error.where}" for error in listed)
         raise NovaConfigError(
-            f"the facts of {len(failures)} of {len(facts)} hosts are malformed. No host is changed,"
+            f"the facts of {len(failures)} of {counted(len(facts), 'host')} are malformed. No host is changed,"
             " since every host gets the aliases of all compute hosts: "
             + "; ".join(f"{error.where}: {error.what}" for error in listed),
             remedy=f"repair the hosts, or leave them out: --limit 'all:{limit}' -e gpustack_nova_snapshot=FILE,"

@@ -6,6 +6,7 @@ from typing import Any
 
 from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, finding
+from gpustack.base.operations import counted
 from gpustack.base.text import listed
 from gpustack.configure import selection
 from gpustack.configure.packing import CANDIDATES, Requested
@@ -106,7 +107,7 @@ def _switch_findings(spec: Spec, host: Host) -> Iterator[Finding]:
     mode = options_for(spec, host.hostname).nvswitch if switches else None
     if mode in (NvSwitch.FULL, NvSwitch.SHARED):
         ids = ", ".join(sorted({f"{switch.vendor}:{switch.product}" for switch in switches}))
-        count = f"{len(switches)} NVSwitches" if len(switches) > 1 else "NVSwitch"
+        count = counted(len(switches), "NVSwitch") if len(switches) > 1 else "NVSwitch"
         yield finding(Code.NVSWITCHES_WITHOUT_ALIAS, place=host.hostname, count=count, ids=ids, mode=mode.value)
 
 

@@ -30,7 +30,7 @@ _KINDS = {
 """Keys of plain data, and options, whose values are names, with their kind."""
 _NAMED = {
     "name": ("instance", re.compile(r"(.+) \([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\)", re.DOTALL)),
-    "why": ("project", re.compile(r"\d+ GPUs of \S+ for (.+?), .*", re.DOTALL)),
+    "why": ("project", re.compile(r"\d+ GPUs? of \S+ for (.+?), .*", re.DOTALL)),
 }
 """Keys of records whose texts have a name, with its kind."""
 _URL = re.compile(r"(?<=://)[^\s'\"<>]{1,1024}(?=@)")

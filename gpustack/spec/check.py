@@ -116,7 +116,7 @@ def _shared_twice(document: Document, models: Mapping[str, Any]) -> Iterator[Pro
         if needed is None and profile:
             yield document.problem(("models", name, "vgpu", "mig"), f"{quoted(kind)} needs no GPU instances")
         elif needed is not None and not profile.startswith(f"{needed}g."):
-            message = f"{quoted(kind)} needs GPU instances: set mig to a profile of {needed} slices ({needed}g.…)"
+            message = f"{quoted(kind)} needs GPU instances: set mig to a profile {needed}g.…"
             yield document.problem(("models", name, "vgpu", "mig" if profile else "type"), message)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from gpustack.base.errors import SpecError
 from gpustack.base.findings import Severity
+from gpustack.base.operations import counted
 from gpustack.base.text import clipped
 
 Path = tuple[str | int, ...]
@@ -74,8 +75,7 @@ class SpecProblems(SpecError):  # noqa: N818 -- it is several
         lines = [f"  {problem}" for problem in wrong[:MAX_LISTED]]
         if len(wrong) > MAX_LISTED:
             lines.append(f"  … and {len(wrong) - MAX_LISTED} more")
-        count = "1 error" if len(wrong) == 1 else f"{len(wrong)} errors"
-        super().__init__("\n".join([f"the spec is not valid, {count}", *lines]), where=where)
+        super().__init__("\n".join([f"the spec is not valid, {counted(len(wrong), 'error')}", *lines]), where=where)
 
 
 def json_path(path: Path) -> str:

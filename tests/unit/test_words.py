@@ -1,6 +1,7 @@
 """The language of texts that operators read."""
 
 import ast
+import itertools
 import re
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -62,6 +63,53 @@ def test_messages_use_plain_words(package):
     texts = [(str(path), text) for path in paths for text in _messages(ast.parse(path.read_text(encoding="utf-8")))]
     assert texts
     assert [(path, text) for path, text in texts if AVOIDED.search(text) or OUTPUT_VERBS.search(text)] == []
+
+
+NOUNS = (
+    "GPU|vGPU|CPU|vCPU|host|instance|row|repair|project|image|device|error|unit|group|guest|line|function|provider|message"
+    "|time|lane|slice|flavor|plan|place|service|column|operation|NVSwitche|BAR"
+)
+PLURAL = rf"(?:(?!of\b)[a-z]+ )?(?:{NOUNS})s\b"
+SEVERAL = {
+    "base/findings.py: len(items)",
+    "base/host_groups.py: len(group)",
+    "cli/change.py: len(stopped)",
+    "cli/common.py: total",
+    "cli/flavor.py: len(names)",
+    "cli/host.py: len(self._plans)",
+    "cli/nova.py: len(stopped)",
+    "cloud/identity.py: len(found)",
+    "cloud/limits.py: len(services)",
+    "hosts/topology/distance.py: len(self.columns)",
+    "operate/why/instance.py: len(same)",
+    "operate/why/read.py: len(found)",
+    "spec/patterns.py: pattern.count",
+    "cli/guest.py: needs.mig",  # MIG divides a GPU into several instances
+    "offer/guest/requirements.py: needs.mig",
+    "cli/change.py: record.head.id",  # no numbers
+}
+"""Numbers that are never 1 where they precede a plural: a branch of their own prints one."""
+
+
+def test_numbers_with_nouns_are_made_by_counted():
+    found = set()
+    for path in sorted((TOP / "gpustack").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            parts = node.values if isinstance(node, ast.JoinedStr) else []
+            for value, text in itertools.pairwise(parts):
+                if isinstance(value, ast.FormattedValue) and isinstance(text, ast.Constant):
+                    name = ast.unparse(value.value)
+                    if re.match(f" {PLURAL}", text.value) and not name.isupper() and not name.startswith("counted("):
+                        found.add(f"{path.relative_to(TOP / 'gpustack')}: {name}")
+    assert found == SEVERAL
+
+
+def test_findings_have_no_number_before_a_plural():
+    """Their texts are templates: the number follows its noun, ``free GPUs: 1``."""
+    several = {"GPU250", "GPU316", "GPU345", "GPU392", "GPU394", "GPU721", "GPU741"}  # always more than one
+    several |= {"GPU013", "GPU717", "GPU816", "GPU826", "GPU884", "GPU978"}  # no numbers
+    found = {code for code, each in definitions().items() if re.search(rf"\{{\w+\}} {PLURAL}", each.message)}
+    assert found == several
 
 
 def test_spec_reference_uses_plain_words():

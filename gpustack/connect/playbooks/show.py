@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from gpustack.base.errors import ApplyError, GpustackError, HostError, PlanError, VerifyError
+from gpustack.base.operations import counted
 from gpustack.base.text import listed
 from gpustack.connect.playbooks.record import NO_ROOT, HostRecord, RunOutcome, good
 
@@ -60,8 +61,8 @@ def verdict(records: Sequence[HostRecord], remedy: str) -> GpustackError | None:
     for outcome, error, state in _GRAVEST:
         hosts = [record.host for record in records if record.outcome is outcome]
         if hosts:
-            summary = f"{len(hosts)} of {len(records)} hosts {state}: {listed(hosts, 8)}"
+            summary = f"{len(hosts)} of {counted(len(records), 'host')} {state}: {listed(hosts, 8)}"
             return error(summary, remedy=remedy)
     if not_begun := [record.host for record in records if record.outcome is RunOutcome.NOT_BEGUN]:
-        return ApplyError(f"{len(not_begun)} of {len(records)} hosts were not begun", remedy=remedy)
+        return ApplyError(f"{len(not_begun)} of {counted(len(records), 'host')} not begun", remedy=remedy)
     return None

@@ -11,6 +11,7 @@ from datetime import UTC
 
 from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, Severity, finding
+from gpustack.base.operations import counted
 from gpustack.hosts.facts.collector.signs import Event
 from gpustack.hosts.facts.gpus import Gpu, gpus, nvswitches
 from gpustack.hosts.facts.model import ErrorCounters, Function, Host
@@ -189,7 +190,7 @@ def _vgpus(host: Host, gpu: Gpu) -> Iterator[Finding]:
         kind = type_named(host, gpu.main, name)
         typed = sum(not isinstance(kind, str) and f.vgpu_type == kind.number for f in gpu.virtual)
         if isinstance(kind, str) or (framework(host, gpu.main) != "mdev" and typed < number):
-            present = kind if isinstance(kind, str) else f"{typed} of {number} virtual functions have the type"
+            present = kind if isinstance(kind, str) else f"virtual functions with the type: {typed} of {number}"
             reason = skipped_at_boot(host).get(gpu.main.address, present)
             yield finding(Code.VGPU_CARD_LEFT_OUT, place=_place(host, gpu), wanted=f"vGPU type {name}", reason=reason)
 
@@ -280,6 +281,6 @@ def _unknown(host: Host, earlier: Host | None) -> Iterator[Finding]:
     read_at = earlier.read_at.replace(tzinfo=UTC).timestamp() if earlier and earlier.read_at else 0
     dropped = (host.kernel.log_dropped or 0) - ((earlier.kernel.log_dropped or 0) if earlier else 0)
     lost = [_OVERWRITTEN] if host.kernel.log_since and oldest > read_at else []
-    lost += [f"the facts lack {dropped} older messages of the same devices and kinds"] if dropped > 0 else []
+    lost += [f"the facts lack {counted(dropped, 'older message')} of the same devices and kinds"] if dropped > 0 else []
     if cards and lost:
         yield finding(Code.KERNEL_LOG_INCOMPLETE, place=host.hostname, missing="; ".join(lost))

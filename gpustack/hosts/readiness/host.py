@@ -137,8 +137,7 @@ def _circumstances(host: Host) -> Iterator[Finding]:
 
 def _nvswitches(host: Host) -> Iterator[Finding]:
     if switches := nvswitches(host):
-        number = f"{len(switches)} NVSwitch{'es' if len(switches) > 1 else ''}"
-        yield finding(Code.NVSWITCH_FABRIC, place=host.hostname, count=number)
+        yield finding(Code.NVSWITCH_FABRIC, place=host.hostname, count=counted(len(switches), "NVSwitch"))
 
 
 def _address_space(host: Host) -> Iterator[Finding]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from gpustack.base.operations import counted
 from gpustack.hosts.topology.distance import MEANINGS, matrix
 from gpustack.hosts.topology.model import PORTS, Kind, Node, NumaBox, Topology
 from gpustack.hosts.topology.words import box_title, bus_title, details, title
@@ -56,10 +57,9 @@ def tree(topology: Topology, lines: _Lines = UNICODE) -> Item:
 def _head(topology: Topology) -> str:
     machine = topology.host.machine
     model = " ".join(part for part in (machine.vendor, machine.product) if part)
-    nouns = ((Kind.GPU, "GPU", "GPUs"), (Kind.NIC, "NIC", "NICs"), (Kind.NVSWITCH, "NVSwitch", "NVSwitches"))
-    counts = [(len(topology.devices(kind)), one, several) for kind, one, several in nouns]
-    counted = ", ".join(f"{count} {one if count == 1 else several}" for count, one, several in counts if count)
-    return f"{topology.host.hostname}{f' ({model})' if model else ''}: {counted or 'no GPU and no NIC'}"
+    nouns = {Kind.GPU: "GPU", Kind.NIC: "NIC", Kind.NVSWITCH: "NVSwitch"}
+    devices = ", ".join(counted(len(found), noun) for kind, noun in nouns.items() if (found := topology.devices(kind)))
+    return f"{topology.host.hostname}{f' ({model})' if model else ''}: {devices or 'no GPU and no NIC'}"
 
 
 def _box(box: NumaBox, lines: _Lines) -> Item:
@@ -104,7 +104,7 @@ def direct_links(topology: Topology) -> Iterator[str]:
     """The links between GPUs that are not visible on the PCI bus."""
     vendors = [gpu.function.vendor for gpu in topology.devices(Kind.GPU)]
     switches = len(topology.devices(Kind.NVSWITCH))
-    present = f" ({switches} NVSwitch{'es' if switches > 1 else ''} present)" if switches else ""
+    present = f" ({counted(switches, 'NVSwitch')} present)" if switches else ""
     for vendor, name in _DIRECT_LINKS.items():
         if vendors.count(vendor) > 1:
             yield f"{name}: not visible on the PCI bus{present if vendor == _NVIDIA else ''}"

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from gpustack.base.operations import counted
 from gpustack.hosts.topology.model import Kind, Node, NumaBox, RootBus
 
 _TITLES = {
@@ -35,8 +36,7 @@ def details(node: Node) -> Iterator[str]:
     if function.slot:
         yield f"slot {function.slot}"
     if node.virtual_functions:
-        count = len(node.virtual_functions)
-        yield f"{count} virtual function{'s' if count > 1 else ''}"
+        yield counted(len(node.virtual_functions), "virtual function")
     if node.owner:
         yield f"used by {node.owner}"
 

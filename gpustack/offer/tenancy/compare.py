@@ -107,7 +107,7 @@ def _linked(changes: Sequence[CloudChange]) -> Iterator[CloudChange]:
 
 
 def _foreign(aggregate: Aggregate) -> Finding:
-    content = f"{len(aggregate.hosts)} hosts and the metadata {', '.join(sorted(aggregate.metadata)) or 'of nobody'}"
+    content = f"hosts: {len(aggregate.hosts)}; metadata: {', '.join(sorted(aggregate.metadata)) or 'none'}"
     return finding(Code.AGGREGATE_FOREIGN, place=aggregate.name, content=content)
 
 

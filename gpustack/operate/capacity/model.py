@@ -4,6 +4,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from gpustack.base.operations import counted
 from gpustack.novadb.model import NumaNode
 from gpustack.operate.capacity.topology import Topology
 
@@ -150,8 +151,8 @@ class Neighbors:
     @property
     def wanted(self) -> str:
         """The rule in words."""
-        number = "a host with" if self.limit is None else f"fewer than {self.limit}"
-        return f"{number} instances of {self.of}"
+        number = "a host with instances" if self.limit is None else f"fewer than {counted(self.limit, 'instance')}"
+        return f"{number} of {self.of}"
 
 
 @dataclass(frozen=True, kw_only=True)

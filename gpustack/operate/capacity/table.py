@@ -36,7 +36,7 @@ def host_text(reason: Reason | None, demand: Demand) -> str:
     """The reason of one host."""
     if reason is None:
         return ""
-    return f"fewer than {demand.count} GPUs left" if reason is Reason.FRAGMENTS else _words(reason)
+    return f"fewer than {counted(demand.count, 'GPU')} left" if reason is Reason.FRAGMENTS else _words(reason)
 
 
 def request(demand: Demand) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+from gpustack.base.operations import counted
 from gpustack.nova_options.cpu_sets import cpus
 from gpustack.nova_options.options import TRUE
 from gpustack.spec.memory_pages import size_kib
@@ -119,7 +120,7 @@ def processors_of(request: BootRequest) -> Processors:
     if (shared or pinned) and (requested or (shared and pinned)):
         raise FlavorRefusedError("resources:VCPU, resources:PCPU and hw:cpu_policy exclude each other")
     if pinned and pinned != request.vcpus + (emulator == "isolate"):
-        raise FlavorRefusedError(f"resources:PCPU is {pinned}, with {request.vcpus} vCPUs")
+        raise FlavorRefusedError(f"resources:PCPU is {pinned}, with {counted(request.vcpus, 'vCPU')}")
     if shared or pinned:
         policy = "dedicated" if pinned else "shared"
     mask = _mask(request, request.specs.get("hw:cpu_dedicated_mask", ""))
@@ -215,7 +216,7 @@ def _mask(request: BootRequest, text: str) -> frozenset[int]:
     every = set(range(request.vcpus))
     chosen = _listed(f"0-{request.vcpus - 1},{text}" if text.strip().startswith("^") else text)
     if not set() < chosen < every:
-        raise FlavorRefusedError(f"hw:cpu_dedicated_mask={text} must name some of {request.vcpus} vCPUs, not all")
+        raise FlavorRefusedError(f"hw:cpu_dedicated_mask={text} must name some of the flavor's vCPUs, not all")
     return frozenset(chosen)
 
 
@@ -261,7 +262,7 @@ def _nodes(request: BootRequest, number: int, dedicated: frozenset[int]) -> tupl
     if not placed and not memory:
         if request.vcpus % number or request.ram % number:
             raise FlavorRefusedError(
-                f"{request.vcpus} vCPUs and {request.ram} MiB are not divisible by {number} NUMA nodes"
+                f"{counted(request.vcpus, 'vCPU')} and {request.ram} MiB are not divisible by {number} NUMA nodes"
             )
         each = request.vcpus // number
         placed = [set(range(node * each, (node + 1) * each)) for node in range(number)]
@@ -271,7 +272,7 @@ def _nodes(request: BootRequest, number: int, dedicated: frozenset[int]) -> tupl
         raise FlavorRefusedError(f"hw:numa_cpus and hw:numa_mem must name all of {number} NUMA nodes")
     if every != list(range(request.vcpus)) or sum(memory) != request.ram:
         raise FlavorRefusedError(
-            f"hw:numa_cpus and hw:numa_mem must add up to {request.vcpus} vCPUs and {request.ram} MiB"
+            f"hw:numa_cpus and hw:numa_mem must add up to {counted(request.vcpus, 'vCPU')} and {request.ram} MiB"
         )
     return tuple(
         GuestNode(shared=len(node - dedicated), dedicated=len(node & dedicated), memory=of_node)

@@ -7,6 +7,7 @@ and the claim of nova-compute, which repeats NUMA nodes and PCI devices.
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from gpustack.base.operations import counted
 from gpustack.nova_options.aggregates import BY_PROJECT
 from gpustack.nova_options.scheduler import Scheduler
 from gpustack.operate.capacity.aggregates import EXTRA_SPECS, ISOLATED, TENANTS, Refusal, refusals
@@ -198,10 +199,11 @@ class _Walker:
             few = room.gpus(demand) is None
             nodes, free = demand.topology, room.nodes or {}
             need = ", ".join(
-                f"{node.dedicated + node.shared} CPUs and {node.memory} MiB" for node in dict.fromkeys(nodes.nodes)
+                f"{counted(node.dedicated + node.shared, 'CPU')} and {node.memory} MiB"
+                for node in dict.fromkeys(nodes.nodes)
             )
             left = "; ".join(
-                f"node {number}: {len(node.free)} dedicated CPUs, {node.memory - node.memory_usage} MiB"
+                f"node {number}: {counted(len(node.free), 'dedicated CPU')}, {node.memory - node.memory_usage} MiB"
                 for number, node in free.items()
             )
             return _failed(name, Reason.FRAGMENTS if few else Reason.NUMA, need, left)

@@ -48,7 +48,7 @@ def _checks(cloud: str | None, spec: Spec | None, paths: Sequence[Path]) -> Iter
     flavors = "Nova flavors"
     yield from made(flavors, lambda: [ok(flavors, f"{len(FlavorCloud(connection, Flavor).flavors())} readable")])
     yield from made("Nova services", lambda: _services(connection))
-    yield from made("Placement", lambda: [ok("Placement", f"{len(listed(connection))} resource providers readable")])
+    yield from made("Placement", lambda: [ok("Placement", f"readable resource providers: {len(listed(connection))}")])
     if spec is not None and entries:
         yield from made(_OUT, lambda: out_of_service(connection, spec, paths))
 

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from gpustack.base.errors import CloudError
+from gpustack.base.operations import counted
 from gpustack.changes.change import CloudChange, Value
 from gpustack.cloud import Connection
 from gpustack.cloud.server_actions import ServiceCloud
@@ -181,9 +182,9 @@ def changes(
     made: list[CloudChange] = []
     for decision in decisions:
         server = decision.server
-        why = decision.reason or "not idle any more"
+        why, owner = decision.reason or "not idle any more", projects.get(server.project, server.project)
         known: dict[str, Any] = {
-            "why": f"{decision.gpus} GPUs of {server.host} for {projects.get(server.project, server.project)}, {why}",
+            "why": f"{counted(decision.gpus, 'GPU')} of {server.host} for {owner}, {why}",
             "name": f"{server.name} ({server.id})",
             "judged": partial(_outdated, decision, again, rules, choices, now),
         }

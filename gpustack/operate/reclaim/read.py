@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from gpustack.base.errors import CloudError
+from gpustack.base.operations import counted
 from gpustack.cloud import Connection, compute, identity, servers
 from gpustack.cloud.marks import hosts_named, marks
 from gpustack.cloud.server_actions import ServiceCloud
@@ -192,7 +193,7 @@ def no_return(server: Server, hosts: Iterable[str], aggregates: Sequence[Aggrega
         problems[host] = problem
     more = len(problems) - _LISTED
     texts = [f"{host} {problem}" for host, problem in sorted(problems.items())][:_LISTED]
-    return "; ".join([*texts, *([f"{more} more hosts refuse it"] if more > 0 else [])])
+    return "; ".join([*texts, *([f"{counted(more, 'more host')} too"] if more > 0 else [])])
 
 
 def _refusal(server: Server, aggregates: Sequence[Aggregate]) -> str:

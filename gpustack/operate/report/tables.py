@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from gpustack.base.findings import joined, merged
+from gpustack.base.operations import counted
 from gpustack.base.text import clipped
 from gpustack.fleet.model import Fleet, State
 from gpustack.fleet.summary import Group, grouped
@@ -83,7 +84,7 @@ class FreeRow:
     def fragments(self) -> str:
         """Free GPUs that no request of a size can use, in words: ``no request of 4 fits``."""
         missing = [size for size, number in self.fitting.items() if not number and size <= self.free]
-        return f"{self.free} GPUs are free, but no request of {missing[0]} fits" if missing and self.is_exact else ""
+        return f"free GPUs: {self.free}, but no request of {missing[0]} fits" if missing and self.is_exact else ""
 
 
 def free_rows(fleet: Fleet) -> tuple[list[FreeRow], list[str]]:
@@ -168,4 +169,4 @@ def idle(fleet: Fleet) -> str:
     if not held:
         return ""
     states = ", ".join(f"{number} {status}" for status, number in held.most_common())
-    return f"{held.total()} GPU{'s belong' if held.total() > 1 else ' belongs'} to instances that do not run ({states})"
+    return f"{counted(held.total(), 'GPU')} of instances that do not run ({states})"

@@ -15,6 +15,7 @@ from gpustack.base.columns import described
 from gpustack.base.errors import CloudError, DatabaseError, UsageError
 from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.base.hostnames import key
+from gpustack.base.operations import counted
 from gpustack.base.text import listed
 from gpustack.cloud import Connection, placement, servers
 from gpustack.cloud.boot import BootRecord, ServerGroup, boot, console_log, server_group
@@ -104,10 +105,10 @@ class InstanceAnswer:
         server, failure = self.boot.server, self.failure
         if failure is None:
             broken = sum(bool(gpu.broken) for gpu in self.gpus)
-            return f"{server.label}: {server.status}, {server.count} GPUs, {broken} with a broken link"
+            return f"{server.label}: {server.status}, {counted(server.count, 'GPU')}, {broken} with a broken link"
         at = f"{failure.at:%F %T} UTC" if failure.at else "an unknown time"
         text = f"{server.label}: {server.status}; failed at {at} ({failure.phase}): {failure.reason}"
-        return text if self.now is None else f"{text}; fits on {len(_fitting(self.now))} hosts now"
+        return text if self.now is None else f"{text}; fits on {counted(len(_fitting(self.now)), 'host')} now"
 
     def to_dict(self) -> dict[str, object]:
         """The answer as plain data, in the order of output."""

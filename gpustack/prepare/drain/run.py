@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.hostnames import same, short
-from gpustack.base.operations import Operation
+from gpustack.base.operations import Operation, counted
 from gpustack.base.text import listed, printable
 from gpustack.cloud.closed import MAINTENANCE, reasons_of
 from gpustack.cloud.compute import Service
@@ -372,11 +372,8 @@ def lacking(host: str, wanted: Sequence[tuple[GuestStep, Amounts, Room]]) -> tup
     if not short:
         return ()
     remaining = {name: total[name] for name in short}
-    return (
-        _finding(
-            f"{host} {len(wanted)} guests", short, f"all others that are open have {_show_amounts(remaining)} free"
-        ),
-    )
+    guests = f"{host} {counted(len(wanted), 'guest')}"
+    return (_finding(guests, short, f"all others that are open have {_show_amounts(remaining)} free"),)
 
 
 def _finding(place: str, needs: Amounts, room: str) -> Finding:

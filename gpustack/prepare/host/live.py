@@ -124,7 +124,7 @@ def _against(host: Host, target: Assigned) -> Iterator[Finding]:
         place = f"{host.hostname} {function.address}"
         held = [*(function.holders or ())]
         held += [f"{claim} draws on it" for claim in function.claims if claim in _FRAME_BUFFERS]
-        held += [f"{function.sriov_numvfs} virtual functions are enabled"] * (
+        held += [f"virtual functions are enabled: {function.sriov_numvfs}"] * (
             bool(function.sriov_numvfs) and not any("virtual functions" in text for text in held)
         )
         if held:

@@ -43,7 +43,7 @@ def _because(owner: Owner, held: tuple[PciRow, ...]) -> str:
     if owned is None:
         return f"the PCI requests of instance {owner.uuid} can't be read, and it has no device: one may be in use"
     verb = "has" if owned.missing == 1 else "have"
-    others = f"; {len(owned.beyond)} rows that name it do not match its requests" if owned.beyond else ""
+    others = f"; {counted(len(owned.beyond), 'row')} of it beyond its requests" if owned.beyond else ""
     return (
         f"the instance asks for {counted(owner.wanted, 'device')}, and {owned.missing} of them {verb} no row{others}: "
         "a device in use may go to another instance"

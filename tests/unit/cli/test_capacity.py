@@ -104,7 +104,7 @@ def test_fragments_are_a_finding(cloud: Cloud, spec: str, capsys: pytest.Capture
     cloud.state = State(hosts=(HOSTS[0], Host(uuid="y", name="y", cards=HOSTS[0].cards, amounts=AMOUNTS)))
     assert main(["capacity", spec]) == 0
     output = capsys.readouterr().err
-    assert "GPU730 g4: 6 GPUs are free, and no host has 4 of them" in output
+    assert "GPU730 g4: free GPUs: 6, and no host has 4 of them" in output
 
 
 def test_a_simulation_compares_settings(

@@ -35,7 +35,7 @@ def test_a_flavor_promises_its_gpus(spec: Path, tmp_path: Path, capsys: pytest.C
     assert main([*of_root, "--flavor", "g1.a100.1"]) == 0
     assert "NVIDIA A100 PCIe 80GB" in capsys.readouterr().out
     assert main([*of_root, "--flavor", "g1.a100.2"]) == 3
-    assert "ERROR GPU845 guest PCI: 1 GPUs, expected 2" in capsys.readouterr().err
+    assert "ERROR GPU845 guest PCI: number of GPUs: 1, expected 2" in capsys.readouterr().err
 
 
 def test_a_guest_without_gpu_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -46,7 +46,7 @@ def test_a_guest_without_gpu_is_reported(tmp_path: Path, capsys: pytest.CaptureF
     assert "the guest has no GPU; to compare" in capsys.readouterr().err
     assert main([*check, "--gpus", "1"]) == 3
     err = capsys.readouterr().err
-    assert "GPU845 guest PCI: 0 GPUs, expected 1" in err
+    assert "GPU845 guest PCI: number of GPUs: 0, expected 1" in err
     assert "the guest has no GPU" not in err
 
 

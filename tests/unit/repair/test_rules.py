@@ -230,7 +230,7 @@ IN_USE = ": a device in use may go to another instance"
         (
             "L",
             {"owners": {"vm": {"host": "gpu1", "wants": ["r1", "r2"]}}},
-            f"2 devices, and 2 of them have no row; 1 rows that name it do not match its requests{IN_USE}",
+            f"2 devices, and 2 of them have no row; 1 row of it beyond its requests{IN_USE}",
         ),
     ],
 )

@@ -132,7 +132,7 @@ def test_a_preview_reports_what_a_run_would_omit(
     assert "omitted, changed since the plan was made: class A (left-behind) on old" in printed.err
     assert ("omitted: stop nova-compute on stopped first" in printed.err) is (mode == "--sql")
     assert "stop nova-compute on stopped first, then add --stopped stopped" in printed.err
-    assert f"{omitted} of 3 repairs are omitted" in printed.err
+    assert f"omitted repairs: {omitted} of 3" in printed.err
 
 
 def test_a_preview_without_the_cloud_of_an_allocation_names_the_option(

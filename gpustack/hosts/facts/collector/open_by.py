@@ -234,5 +234,5 @@ def holders(host: HostRoot, functions: List[Dict[str, Any]]) -> Dict[str, Option
             if interface["state"] == "up" or (flags and re.fullmatch(r"0x[0-9a-f]+", flags) and int(flags, 16) & 1):
                 about.append(f"the interface {interface['name']} is up")
         if entry["sriov_numvfs"]:
-            about.append(f"{entry['sriov_numvfs']} virtual functions are enabled")
+            about.append(f"virtual functions are enabled: {entry['sriov_numvfs']}")
     return {address: about if complete or about else None for address, about in by_address.items()}

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 
 from gpustack.base.findings import Code, Finding, finding
+from gpustack.base.operations import counted
 from gpustack.base.text import listed
 from gpustack.hosts.facts.model import Function, Host
 from gpustack.hosts.facts.vgpu_model import USER_UNKNOWN, VgpuType
@@ -44,13 +45,13 @@ def fault(host: Host, entry: Shared, vgpu: Vgpu) -> str | None:
     needed = entry.limit or 1
     if framework(host, entry.function) == "mdev":
         number, name = sum(_possible(host, part, vgpu) for part in _functions(host, entry)), vgpu.type
-        return None if number >= needed else f"its driver can create {number} of {needed} vGPUs of the type {name}"
+        return None if number >= needed else f"vGPUs of the type {name} that it can create: {number} of {needed}"
     parts = _functions(host, entry)
     typed = [part for part in parts if entry.has_type(part)]
     if len(typed) >= needed:
         return None
     current, before = str(entry.vgpu_type), number_at_boot(host, entry.function, vgpu.type)
-    text = f"{len(typed)} of {needed} virtual functions have the vGPU type {vgpu.type}"
+    text = f"{len(typed)} of {counted(needed, 'virtual function')} with the vGPU type {vgpu.type}"
     if before not in (None, current):
         text += f": its number is {current}, and was {before}"
     others = {part.vgpu_type for part in parts if part.vgpu_type is not None} - {current, before}

@@ -39,7 +39,7 @@ def described(shared: Shared) -> str:
         return counted(shared.count, "virtual function")
     number = f" (number {shared.vgpu_type})" if shared.vgpu_type is not None else ""
     mig = f" on GPU instances {shared.vgpu.mig}" if shared.vgpu.mig is not None else ""
-    return f"{shared.limit or ''} vGPUs {shared.vgpu.type}{number}{mig}".lstrip()
+    return f"{counted(shared.limit, 'vGPU') if shared.limit else 'vGPUs'} {shared.vgpu.type}{number}{mig}"
 
 
 def fault(host: Host, shared: Shared) -> str | None:
@@ -51,7 +51,7 @@ def fault(host: Host, shared: Shared) -> str | None:
     if shared.vgpu is not None:
         return vgpus.fault(host, shared, shared.vgpu)
     if number < shared.count or (number > shared.count and function.driver != NVIDIA):
-        return f"{shared.address} has {number} virtual functions instead of {shared.count}"
+        return f"{shared.address} has {counted(number, 'virtual function')} instead of {shared.count}"
     others = [part.address for part in shared.parts(host) if part.driver == NVIDIA and not shared.has_type(part)]
     return f"the vGPU type of {', '.join(others)} is not {shared.vgpu_type}" if others else None
 
@@ -78,7 +78,7 @@ def surplus(host: Host, shared: Iterable[Shared] = ()) -> Iterator[str]:
     wanted = {entry.address for entry in shared}
     for function in left(host):
         if function.address not in wanted:
-            yield f"{function.address} has {function.sriov_numvfs} virtual functions, which are no longer wanted"
+            yield f"{function.address} has {counted(function.sriov_numvfs or 0, 'virtual function')}, no longer wanted"
 
 
 def left(host: Host) -> tuple[Function, ...]:
@@ -113,7 +113,7 @@ def findings(host: Host, shared: Iterable[Shared]) -> Iterator[Finding]:
         if not entry.is_created:
             continue
         if total is None or total < entry.first + entry.count:
-            most = "no SR-IOV capability" if total is None else f"{total} virtual functions at most"
+            most = "no SR-IOV capability" if total is None else f"{counted(total, 'virtual function')} at most"
             yield finding(Code.TOO_FEW_VIRTUAL_FUNCTIONS, place=place, count=entry.first + entry.count, most=most)
         if function.driver in _USER_SPACE or (
             is_passthrough_driver(function.driver) and (entry.is_network or _bound_by_others(host, function))

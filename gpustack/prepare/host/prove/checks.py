@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from gpustack.base.findings import Code, Finding, Severity, finding
+from gpustack.base.operations import counted
 from gpustack.hosts.facts.boot_model import BootKernel
 from gpustack.hosts.facts.gpus import Gpu, forwards
 from gpustack.hosts.facts.model import Function, Host
@@ -88,7 +89,7 @@ def iommu(host: Host, options: Options) -> Iterator[HostCheck]:
     """Check that the IOMMU has units and groups, and that interrupts are remapped."""
     what, place = "the IOMMU is active", host.hostname
     units, groups = len(host.iommu.units), host.iommu.group_count
-    seen = f"{units} units, {groups} groups"
+    seen = f"{counted(units, 'unit')}, {counted(groups, 'group')}"
     yield judged(Code.VERIFY_IOMMU_INACTIVE, what, place, None if units and groups else seen, seen)
     what = "interrupts are remapped"
     remapping, unsafe = host.iommu.interrupt_remapping, host.iommu.unsafe_interrupts
@@ -170,7 +171,7 @@ def files(host: Host, desired: Desired) -> Iterator[HostCheck]:
         wrong = "it is missing" if file is None else "its content differs" if file.text != wanted.content else ""
         if file is not None and not wrong and file.mode.zfill(4) != wanted.mode:
             wrong = f"its mode is {file.mode}, not {wanted.mode}"
-        seen = f"{len(wanted.content.splitlines())} lines, mode {wanted.mode}"
+        seen = f"{counted(len(wanted.content.splitlines()), 'line')}, mode {wanted.mode}"
         yield judged(Code.VERIFY_FILE_WRONG, "the file is as planned", place, wrong, seen)
 
 
@@ -282,7 +283,7 @@ def _claims(host: Host, function: Function, place: str) -> Iterator[HostCheck]:
     elif others:
         yield failed(Code.VERIFY_MEMORY_HELD, what, place, f"held by {', '.join(others)}")
     else:
-        yield ok(what, place, f"{len(memory)} memory BAR{'s' if len(memory) > 1 else ''}, none held")
+        yield ok(what, place, f"{counted(len(memory), 'memory BAR')}, none held")
 
 
 def _group(host: Host, target: Assigned, own: str | None = None) -> HostCheck:

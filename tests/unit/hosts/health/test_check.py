@@ -221,17 +221,17 @@ SECOND = f"{VGPU_CARD} wants 10de 25b6 1 A16-4Q - 1 mixed\n"
     [
         (["711", "711"], WANTED, None),
         (["711", None], "", None),  # no vGPUs of gpustack
-        (["711", None], WANTED, "1 of 2 virtual functions have the type"),
+        (["711", None], WANTED, "virtual functions with the type: 1 of 2"),
         (["711", "711"], f"{WANTED}{VGPU_CARD} is skipped: it has no driver\n{WANTED}", None),  # a later start
         ([None, None], f"{WANTED}{VGPU_CARD} is skipped: its MIG mode is off\n", "its MIG mode is off"),
         (["711", "711"], WANTED.replace("A16-8Q", "A16-2Q"), "the driver does not support the type A16-2Q"),
         (
             ["711", None],
             WANTED.replace(" 2 ", " 1 ").replace("-\n", "- 0 mixed\n") + SECOND,
-            "vGPU type A16-4Q: 0 of 1 virtual",
+            "vGPU type A16-4Q: virtual functions with the type: 0 of 1",
         ),
         (["mdev", "mdev"], WANTED, None),
-        ([], WANTED, "0 of 2 virtual functions have the type"),
+        ([], WANTED, "virtual functions with the type: 0 of 2"),
     ],
 )
 def test_a_card_without_the_vgpus_of_its_boot_is_a_sign(

@@ -189,7 +189,7 @@ def found(*hosts: HostShare, models: dict[str, int] | None = None, **fields: Any
 TWO = of_nodes(node(8, 16384, k=1), node(8, 16384, k=3))
 TEXT_410 = "GPU410 requests 5 of k, 1 of m; the host with most, b, has 4 of k, 0 of m"
 TEXT_412 = "GPU412 needs {}, 1 GiB disk; the hosts with enough GPUs have at most {} processors and {}"
-TEXT_411 = "GPU411 needs {} NUMA nodes with {} vCPUs and {} RAM each{}; no host has them"
+TEXT_411 = "GPU411 needs {} NUMA nodes (vCPUs of each: {}, RAM: {}){}; no host has them"
 STRICT = ", with its GPUs on the same nodes (required)"
 
 
@@ -272,8 +272,8 @@ def test_numa_nodes_hold_the_parts_of_an_instance(
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({"numa": {"nodes": 3}, "ram": 16383}, "GPU413 8 vCPUs and 16383 MiB"),
-        ({"numa": {"nodes": 3}, "vcpus": 9}, "GPU413 9 vCPUs and 16384 MiB"),
+        ({"numa": {"nodes": 3}, "ram": 16383}, "GPU413 vCPUs (8) and RAM (16383 MiB)"),
+        ({"numa": {"nodes": 3}, "vcpus": 9}, "GPU413 vCPUs (9) and RAM (16384 MiB)"),
         ({"numa": {"nodes": 3}, "vcpus": 9, "ram": 16383}, ""),
         ({"numa": {"policy": "required"}}, "GPU414"),
         ({"numa": {"policy": "required"}, "cpu_policy": "dedicated"}, ""),

@@ -152,8 +152,8 @@ SYNCED = Present(defaults=(default(A, 0), default(B, 1)), limits=(of("p1", A, 4)
             {"totals": {A: 3}},
             [
                 "3 unchanged",
-                "GPU743 default: the limit 1 of k4200 is above the 0 GPUs of all hosts",
-                "GPU743 research: the limit 4 of a100 is above the 3 GPUs of all hosts",
+                "GPU743 default: the limit 1 of k4200 is above the number of GPUs of all hosts (0)",
+                "GPU743 research: the limit 4 of a100 is above the number of GPUs of all hosts (3)",
             ],
             id="above the total",
         ),

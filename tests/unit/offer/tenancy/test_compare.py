@@ -300,8 +300,8 @@ def test_other_changes_send_no_request() -> None:
 @pytest.mark.parametrize(
     ("hosts", "metadata", "content"),
     [
-        (BOTH, {}, "2 hosts and the metadata of nobody"),
-        (frozenset[str](), {"ssd": "1", "az": "x"}, "0 hosts and the metadata az, ssd"),
+        (BOTH, {}, "hosts: 2; metadata: none"),
+        (frozenset[str](), {"ssd": "1", "az": "x"}, "hosts: 0; metadata: az, ssd"),
     ],
 )
 def test_the_content_of_an_aggregate_of_others_is_named(

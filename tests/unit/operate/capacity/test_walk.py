@@ -184,7 +184,7 @@ def test_other_instances_of_a_group_or_a_hint_keep_off_hosts(
 
 @pytest.mark.parametrize(
     ("rule", "wanted"),
-    [(APART, "fewer than 1 instances of g"), (BESIDE, "a host with instances of the hint same_host")],
+    [(APART, "fewer than 1 instance of g"), (BESIDE, "a host with instances of the hint same_host")],
 )
 def test_a_refusal_of_neighbors_names_the_rule(rule: Neighbors, wanted: str) -> None:
     step = walk(Room(HOST), replace(DEMAND, neighbors=(rule,)), replace(KNOWN, filters=(rule.step,))).failed

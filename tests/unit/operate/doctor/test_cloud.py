@@ -116,7 +116,7 @@ def test_everything_that_commands_read_is_read(stand_in: StandIn) -> None:
         ("Cloud", "ok", "signed in as ops of project p; roles: admin, reader"),
         ("Nova flavors", "ok", "0 readable"),
         ("Nova services", "ok", "2 nova-compute; instances of all projects readable"),
-        ("Placement", "ok", "1 resource providers readable"),
+        ("Placement", "ok", "readable resource providers: 1"),
     ]
 
 

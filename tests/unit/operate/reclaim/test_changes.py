@@ -224,7 +224,7 @@ def test_a_notice_names_the_time_and_the_newest_request() -> None:
     nova = Nova(now=fresh)
     outcome = shelved(nova, fresh)
     assert (outcome.result, outcome.id, nova.done) == ("done", "vm", [WRITTEN])
-    assert outcome.change.describe() == "notify VM (vm): 1 GPUs of gpu1 for ops, SHUTOFF for 2 h"
+    assert outcome.change.describe() == "notify VM (vm): 1 GPU of gpu1 for ops, SHUTOFF for 2 h"
     # This notice counts from then on.
     decision = judge(candidate(metadata=WRITTEN), RULES, Choices(), NOW)
     assert decision
@@ -239,7 +239,7 @@ def test_a_notice_is_withdrawn_and_written_by_the_undo() -> None:
     active = candidate(status="ACTIVE")
     nova = Nova(now=active)
     change = planned(active, nova)
-    assert change.describe() == "withdraw the notice of VM (vm): 1 GPUs of gpu1 for ops, not idle any more"
+    assert change.describe() == "withdraw the notice of VM (vm): 1 GPU of gpu1 for ops, not idle any more"
     assert (carried_out(change, nova).result, nova.done) == ("done", ["gpustack:reclaim_at", "gpustack:reclaim_after"])
     assert shelved(Nova(now=candidate(metadata=OVER, task="x")), active).result == "skipped"
     bare = Nova(now=candidate(status="ACTIVE", metadata={}))
@@ -313,5 +313,5 @@ def test_an_unshelving_is_not_undone() -> None:
     change = undo()
     assert (type(change), change.reversible) == (UnshelvingChange, False)
     assert change.describe() == "unshelve VM (vm), which starts it: undo"
-    assert planned(candidate(), Nova()).describe() == "shelve VM (vm): 1 GPUs of gpu1 for ops, SHUTOFF for 2 h"
+    assert planned(candidate(), Nova()).describe() == "shelve VM (vm): 1 GPU of gpu1 for ops, SHUTOFF for 2 h"
     assert ShelvingChange.reversible

@@ -71,7 +71,7 @@ def test_hosts_that_the_spec_names_otherwise_leave_its_own_host() -> None:
     assert text == "node7 accepts other projects only"
 
 
-@pytest.mark.parametrize(("number", "end"), [(5, "gpu5 accepts"), (6, "1 more hosts"), (8, "3 more hosts")])
+@pytest.mark.parametrize(("number", "end"), [(5, "gpu5 accepts"), (6, "1 more host too"), (8, "3 more hosts")])
 def test_many_hosts_are_counted(number: int, end: str) -> None:
     hosts = [f"gpu{one}" for one in range(1, number + 1)]
     text = no_return(server("vm", "gpu1"), hosts, [aggregate(*hosts, projects="p2")])

@@ -24,13 +24,13 @@ def count(host: str, free: int | None, total: int | None = 8) -> HostCount:
 def test_fragments_are_counted_on_each_host() -> None:
     (row,), unknown = free_rows(Fleet(counts=(count("gpu1", 3), count("gpu2", 5), count("gpu3", 0))))
     assert (row.free, row.most, row.fitting, unknown) == (8, 5, {1: 8, 2: 3, 4: 1, 8: 0}, [])
-    assert row.fragments == "8 GPUs are free, but no request of 8 fits"
+    assert row.fragments == "free GPUs: 8, but no request of 8 fits"
 
 
 def test_fragments_are_not_claimed_if_a_host_may_be_missing() -> None:
     counts = (count("gpu1", 3), count("gpu3", 3))
     (row,), unknown = free_rows(Fleet(counts=counts))
-    assert (row.free, row.fragments, unknown) == (6, "6 GPUs are free, but no request of 4 fits", [])
+    assert (row.free, row.fragments, unknown) == (6, "free GPUs: 6, but no request of 4 fits", [])
     unlisted = replace(count("gpu2", 0), total=None, free=None, per_gpu=False)
     (row,), unknown = free_rows(Fleet(counts=(*counts, unlisted)))
     assert (row.free, row.fragments, unknown) == (6, "", [A100])
@@ -48,7 +48,7 @@ def test_fragments_of_vgpus_are_counted_on_each_card() -> None:
     ]
     (row,), _unknown = free_rows(Fleet(counts=host_counts(gpus, Index(Answers()))))
     assert (row.free, row.most, row.fitting) == (6, 3, {1: 6, 2: 2, 4: 0})
-    assert row.fragments == "6 GPUs are free, but no request of 4 fits"
+    assert row.fragments == "free GPUs: 6, but no request of 4 fits"
     single = [replace(part, units=1, used=0) for part in gpus]
     (row,), _unknown = free_rows(Fleet(counts=host_counts(single, Index(Answers()))))
     assert (row.fitting, row.fragments) == ({1: 3}, "")  # virtual functions with a device each
@@ -101,14 +101,14 @@ def test_gpus_in_use_without_a_holder_belong_to_an_unknown_project() -> None:
 
 
 def test_gpus_of_stopped_instances_are_counted() -> None:
-    assert idle(fleet_of(3)) == "3 GPUs belong to instances that do not run (3 SHUTOFF)"
+    assert idle(fleet_of(3)) == "3 GPUs of instances that do not run (3 SHUTOFF)"
     assert idle(Fleet(gpus=(gpu("gpu1", 6, State.FREE), gpu("gpu1", 0, State.ALLOCATED)))) == ""
     one = gpu("gpu1", 0, State.ALLOCATED)
     stopped = replace(one.holders[0], server=server("vm", "gpu1", status="stopped"))  # as a database has it
     held = replace(one, holders=(stopped,))
-    assert idle(Fleet(gpus=(held,))) == "1 GPU belongs to instances that do not run (1 STOPPED)"
+    assert idle(Fleet(gpus=(held,))) == "1 GPU of instances that do not run (1 STOPPED)"
     others = [replace(held, state=state) for state in (State.CLAIMED, State.INCONSISTENT)]
-    assert idle(Fleet(gpus=tuple(others))).startswith("2 GPUs belong")
+    assert idle(Fleet(gpus=tuple(others))).startswith("2 GPUs of")
     unheld = (replace(held, state=State.RESERVED), replace(held, holders=(replace(stopped, migration=True),)))
     assert idle(Fleet(gpus=unheld)) == ""
     assert idle(Fleet(gpus=(replace(one, holders=(replace(stopped, server=None),)),))) == ""

@@ -487,7 +487,7 @@ def test_each_record_of_a_running_instance_is_compared(
     found = followed(cloud, cell, usage)
     assert records(found) == gpus
     broken = sum(False in has for _alias, _address, has in gpus)
-    assert found.summary == f"VM: ACTIVE, 1 GPUs, {broken} with a broken link".replace("VM", f"{VM.upper()} ({VM})")
+    assert found.summary == f"VM: ACTIVE, 1 GPU, {broken} with a broken link".replace("VM", f"{VM.upper()} ({VM})")
     of_links = [entry for entry in found.findings if entry.code in ("GPU584", "GPU585", "GPU586")]
     assert len(of_links) == broken
     assert found.gaps == ([f"gpu1: {usage.gap}"] if usage and usage.gap else [])

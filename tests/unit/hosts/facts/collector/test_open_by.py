@@ -167,7 +167,7 @@ def test_what_shares_the_group_counts_as_well(tmp_path: Path) -> None:
     root.write("/proc/swaps", "Filename Type\n/dev/nvme0n1 partition\n")
     root.directory("/sys/class/block/nvme0n1/holders/dm-0")
     users = holders(root)
-    assert users["0000:03:00.0"] == ["2 virtual functions are enabled"]
+    assert users["0000:03:00.0"] == ["virtual functions are enabled: 2"]
     assert users["0000:03:00.2"] == ["a Logitech USB Keyboard is plugged into it"]
     assert users["0000:04:00.0"] == ["the interface eno1 is up", "the interface eno2 is up"]
     assert users["0000:05:00.0"] == [

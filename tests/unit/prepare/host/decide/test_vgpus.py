@@ -199,7 +199,7 @@ def test_host_of_two_types_is_prepared_and_undone(tmp_path: Path) -> None:
         *(f"0000:81:00.{number}" for number in range(4, 8)),
     ]
     undo = plan_undo(machine.host)
-    assert f"{CARDS[0]} has 4 virtual functions, which are no longer wanted" in undo.reboot
+    assert f"{CARDS[0]} has 4 virtual functions, no longer wanted" in undo.reboot
     machine.carry_out(undo)
     assert verify_undone(machine.host, machine.images).passed
 
@@ -328,7 +328,7 @@ def test_vgpu_type_of_an_instance_is_never_changed(tmp_path: Path) -> None:
     machine.carry_out(plan_host(spec_of(first=EIGHT), machine.host))
     plan = plan_host(spec_of(first=FOUR), machine.host)
     assert not plan.refused, "nothing uses them"
-    reason = f"{CARDS[0]}: 0 of 1 virtual functions have the vGPU type A16-4Q; others have the number 711"
+    reason = f"{CARDS[0]}: 0 of 1 virtual function with the vGPU type A16-4Q; others have the number 711"
     assert plan.reboot == (reason,)
     machine.changed(lambda root: used_by_instance(root, "/dev/vfio/222"))
     for spec in (spec_of(first=FOUR), spec_of(second=FOUR), spec_of(first={"type": "A16-8Q", "count": 1})):
@@ -442,7 +442,7 @@ def test_thousand_types_have_one_of_each_name(tmp_path: Path) -> None:
     spec = spec_of(first={"type": "A16-1000Q", "count": 2}, second={"type": "A16-1Q", "count": 3})
     verification = verify_host(spec, machine.host, machine.images)
     assert grave(verification.findings) == [f"GPU902 error gpu01 {CARDS[1]}"]
-    assert "its driver can create 2 of 3 vGPUs of the type A16-1Q" in verification.findings[0].message
+    assert "vGPUs of the type A16-1Q that it can create: 2 of 3" in verification.findings[0].message
     assert {card.type.number for card in mediated_cards(spec, machine.host)} == {"nvidia-1000", "nvidia-1"}
 
 
