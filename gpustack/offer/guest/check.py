@@ -84,7 +84,7 @@ def findings(facts: Mapping[str, Any], promised: Promise | None, where: str) -> 
 def _codes() -> dict[str, Code]:
     """The codes of the kinds of problems; a sign's problem has its code as kind."""
     named = {kind: Code[name] for kind, name in data_table("guest_problems.toml").items()}
-    return {**named, **{code: Code(code) for code in table().codes}}
+    return {**named, **{code: Code(code) for code in sorted(table().codes)}}  # equal renderings are equal files
 
 
 def consoles() -> list[list[str | None]]:

@@ -67,6 +67,12 @@ def test_wrong_arguments(arguments: list[str], spec: Path, capsys: pytest.Captur
     assert "flavor" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("source", ["--console", "--root"])
+def test_files_are_not_read_with_sudo(source: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["guest", "check", source, "/", "--sudo"]) == 2
+    assert "omit --sudo" in capsys.readouterr().err
+
+
 def test_an_absent_console_log(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["guest", "check", "--console", "/nowhere/console.log"]) == 12
     assert "/nowhere/console.log" in capsys.readouterr().err

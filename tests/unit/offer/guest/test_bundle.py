@@ -41,6 +41,13 @@ def test_the_program_is_one_file_of_ascii() -> None:
     ast.parse(program(), feature_version=(3, 6))
 
 
+def test_each_rendering_is_the_same() -> None:
+    command = [sys.executable, "-m", "gpustack.offer.guest.bundle"]
+    seeds = ("1", "2")
+    texts = {subprocess.check_output(command, env={"PYTHONHASHSEED": seed}, timeout=180) for seed in seeds}
+    assert len(texts) == 1
+
+
 def test_it_prints_the_problems_with_remedies(tmp_path: Path) -> None:
     root = guest_root(tmp_path / "root", gpus=["10de:20b5"])
     ran = run(tmp_path, "--root", str(root))
