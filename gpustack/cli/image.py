@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpustack.base.errors import UsageError
+from gpustack.base.findings import errors
 from gpustack.cli.change import ChangeCommand, show_operations
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister, add_exit_code, release_of
@@ -45,7 +46,8 @@ class ImageCommand(OpenStackCommand):
         spec = load_spec(parsed_args.spec, hosts)
         flavors = needs_of(spec, release_of(parsed_args.release, spec), hosts)
         cloud = ImageCloud(self.connection(parsed_args))
-        paired, self._missing = pairs(cloud.images(), flavors, parsed_args.images, cloud.project())
+        images = cloud.images(parsed_args.images or [name for needs in flavors for name in needs.images])
+        paired, self._missing = pairs(images, flavors, parsed_args.images, cloud.project())
         self._checked = check(paired)
 
 
@@ -70,6 +72,8 @@ gpustack image check gpustack.yaml -f json --exit-code"""
         self.read(parsed_args)
         of_images = (entry for checked in self._checked for entry in checked.findings)
         self._findings = [*unmatched(self._missing), *of_images]
+        if not (self._missing or errors(self._findings)) and changes([checked.pair for checked in self._checked]):
+            self.outcome = "changes"
         return table(parsed_args, COLUMNS, self._checked)
 
 

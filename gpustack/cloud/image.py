@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from gpustack.cloud import Connection
 from gpustack.cloud.session import find, listing, request, translated_errors, well_formed
+from gpustack.spec.reclaim import SERVER_PATTERN
 
 OS_TYPE, WINDOWS = "os_type", "windows"
 TRUE = ("1", "t", "true", "on", "y", "yes")
@@ -102,15 +103,18 @@ class ImageCloud:
         with translated_errors("sign in"):
             return str(self._connection.session.get_project_id() or "")
 
-    def images(self) -> tuple[Image, ...]:
+    def images(self, refs: Iterable[str] = ()) -> tuple[Image, ...]:
         """List all images that the user may see: one request for each thousand.
 
+        :param refs: names and ids. Images that no list has, such as hidden ones, are read by their ids.
         :raises CloudError: if they cannot be listed.
         """
         doing = "list images"
         entries = listing(self._connection, "image", "/images?visibility=all", "images", doing)
         with well_formed(doing):
-            return tuple(map(parsed, entries))
+            images = tuple(map(parsed, entries))
+        absent = {ref for ref in refs if re.fullmatch(SERVER_PATTERN, ref)} - {image.id for image in images}
+        return (*images, *filter(None, map(self.image, sorted(absent))))
 
     def image(self, image_id: str) -> Image | None:
         """Return one image; None if it does not exist.

@@ -269,9 +269,9 @@ class _Planning:
 
     def _images(self) -> None:
         needs = needs_of(self.spec, self.choices.release, self.choices.hosts or ())
-        if any(entry.images for entry in needs):
+        if names := [name for entry in needs for name in entry.images]:
             cloud = ImageCloud(self.connection)
-            paired, missing = pairs(cloud.images(), needs, (), cloud.project())
+            paired, missing = pairs(cloud.images(names), needs, names, cloud.project())
             self.findings += unmatched(missing)
             self.changes += image_changes(paired)
 

@@ -97,7 +97,7 @@ def _values(properties: Mapping[str, str], keys: Mapping[str, Any]) -> dict[str,
 
 def _wanted(pair: Pair) -> dict[str, str]:
     image, wanted = pair.image, {}
-    if pair.flavors and MACHINE_TYPE not in image.properties and all(is_x86(image, needs) for needs in pair.flavors):
+    if pair.flavors and not image.properties.get(MACHINE_TYPE) and all(is_x86(image, needs) for needs in pair.flavors):
         wanted[MACHINE_TYPE] = "q35"
     declared = (image.os_type or "").lower() == WINDOWS or any(needs.windows for needs in pair.flavors)
     if declared:

@@ -84,7 +84,9 @@ def _unsigned(image: Image, needs: FlavorNeeds) -> Iterator[Problem]:
         yield Problem(code=Code.SECURE_BOOT_UNSIGNED, values={"state": "may be unsigned"})
     else:
         yield Problem(
-            code=Code.SECURE_BOOT_UNSIGNED, severity=Severity.ERROR, values={"state": f"are unsigned ({SIGNED}=false)"}
+            code=Code.SECURE_BOOT_UNSIGNED,
+            severity=Severity.ERROR,
+            values={"state": f"are unsigned ({SIGNED}={image.properties[SIGNED]})"},
         )
 
 

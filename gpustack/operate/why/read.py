@@ -186,7 +186,7 @@ def unknown(noun: str, name: str, names: Sequence[str]) -> UsageError:
 
 def _image(cloud: Connection, name: str) -> dict[str, str]:
     """The properties of an image."""
-    images = ImageCloud(cloud).images()
+    images = ImageCloud(cloud).images([name])
     found = [image for image in images if name in (image.id, image.name)]
     if len(found) > 1:
         raise UsageError(f"{len(found)} images are named {name!r}", remedy=f"use an id, such as {found[0].id}")

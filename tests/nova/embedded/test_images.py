@@ -77,6 +77,23 @@ def test_properties_and_sizes_of_images_are_checked(
     assert "GPU822 linux: needs 5 GiB of root disk; compute: 4 GiB" in err
 
 
+def test_hidden_images_are_known_by_their_ids(
+    cloud: EmbeddedCloud, spec: str, gpustack: Callable[..., tuple[int, str, str]]
+) -> None:
+    image = upload(cloud, "linux-old")
+    body, kind = (
+        [{"op": "replace", "path": "/os_hidden", "value": True}],
+        "application/openstack-images-v2.1-json-patch",
+    )
+    with cloud.connection() as connection:
+        assert connection.image.patch(f"/images/{image}", json=body, headers={"Content-Type": kind}).status_code == 200
+    assert "GPU817 linux-old" in gpustack("image", "check", spec, "linux-old")[2]
+    code, out, _ = gpustack("image", "check", spec, image, "-f", "json")
+    assert (code, [(row["id"], row["flavors"]) for row in json.loads(out)]) == (0, [(image, ["compute"])])
+    code, out, err = gpustack("image", "set", spec, image, "--yes")
+    assert (code, "+ hw_machine_type = q35" in out, "1 done" in err) == (0, True, True), err
+
+
 def test_all_pages_of_a_long_list_are_read(cloud: EmbeddedCloud, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = {upload(cloud, f"page-{number}", visibility="private") for number in range(5)}
     monkeypatch.setattr("gpustack.cloud.session.PAGE", 2)

@@ -61,6 +61,22 @@ def test_the_command_line_names_images(cloud: StandIn, spec: str, gpustack: Any)
     assert '"debian","1","f","-","q35","bios","ok"' in ran.out
 
 
+@pytest.mark.parametrize(
+    ("names", "properties", "is_next"),
+    [
+        (["debian"], {"hw_machine_type": None}, True),
+        (["debian"], {"hw_machine_type": "pc"}, False),  # kept
+        (["debian", "gone"], {"hw_machine_type": None}, False),  # `image set` refuses unknown names
+    ],
+)
+def test_the_next_command_is_one_that_changes_images(
+    names: list[str], properties: dict[str, str], is_next: bool, cloud: StandIn, spec: str, gpustack: Any
+) -> None:
+    cloud.answers[LISTING] = (200, {"images": [{**GOOD, **properties}]})
+    ran = gpustack("image", "check", spec, *names)
+    assert (ran.code, "Next: gpustack image set" in ran.err) == (0, is_next), ran.err
+
+
 def test_a_cloud_without_glance_is_an_error(cloud: StandIn, spec: str, gpustack: Any) -> None:
     cloud.answers.clear()
     ran = gpustack("image", "check", spec)

@@ -32,6 +32,15 @@ def test_all_pages_are_read() -> None:
     assert cloud.requests == [LISTING, f"{LISTING}&marker=1"]
 
 
+def test_images_that_no_list_has_are_read_by_their_ids() -> None:
+    hidden, absent = "6f9619ff-8b86-4011-b42d-00cf4fc964ff", "6f9619ff-8b86-4011-b42d-00cf4fc964f0"
+    answers = {LISTING: (200, {"images": [ENTRY]}), f"image /images/{hidden}": (200, {**ENTRY, "id": hidden})}
+    cloud = StandIn({**answers})
+    images = ImageCloud(cloud.connection).images([hidden, "1", "debian*", absent])
+    assert [image.id for image in images] == ["1", hidden]
+    assert cloud.requests == [LISTING, f"image /images/{absent}", f"image /images/{hidden}"]
+
+
 @pytest.mark.parametrize("answer", [{}, {"images": [{}]}, {"images": 5}, []])
 def test_an_answer_that_is_not_from_glance_is_an_error(answer: object) -> None:
     with pytest.raises(CloudError, match="not as the API documents it"):

@@ -50,15 +50,7 @@ def facts(log: Union[bytes, str], consoles: Sequence[Sequence[Optional[str]]], t
 def _listed(signs: List[Sign], consoles: Sequence[Sequence[Optional[str]]]) -> Optional[List[Dict[str, Any]]]:
     """The GPUs among the functions that the kernel found; ``None`` if it printed none, as with ``quiet``."""
     functions: List[Dict[str, Any]] = [
-        {
-            "address": sign.address,
-            "vendor": sign.values["vendor"],
-            "product": sign.values["product"],
-            "class": sign.values["class"],
-            "driver": None,
-            "modules": None,
-            "unplaced": [],
-        }
+        {"address": sign.address, **sign.values, "driver": None, "modules": None, "unplaced": []}
         for sign in signs
         if sign.kind == messages.FUNCTION
     ]

@@ -35,6 +35,7 @@ HIDING = flavor(windows=True, hidden_from=("gtx",), **{"hw:hide_hypervisor_id": 
     ("flavors", "properties", "firmware", "expected"),
     [
         ((flavor(),), {}, None, ["+ hw_machine_type = q35"]),
+        ((flavor(),), {"hw_machine_type": ""}, None, ["~ hw_machine_type = q35 (was )"]),
         ((flavor(),), {"hw_machine_type": "pc"}, None, []),
         ((flavor(),), {"architecture": "aarch64"}, None, []),
         ((), {}, None, []),

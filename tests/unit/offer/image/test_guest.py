@@ -100,6 +100,7 @@ DOUBTFUL = "GPU824: may be unsigned"
         ("required", "true", "10de", []),
         ("required", "false", "10de", [UNSIGNED]),
         ("optional", "false", "10de", [UNSIGNED]),
+        ("required", "maybe", "10de", [UNSIGNED.replace("false", "maybe")]),
         ("required", "false", "1002", []),  # the kernel has its driver, and is signed
     ],
 )
