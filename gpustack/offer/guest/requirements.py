@@ -151,7 +151,7 @@ class GuestRequirement:
 def requirement_of_flavor(spec: Spec, name: str, flavor: Flavor) -> GuestRequirement:
     """What the guests of an entry of the spec's flavors require."""
     models = [requirement_of_model(spec, model) for model in models_of(spec, flavor)]
-    return combined(name, models, windows=flavor.windows)
+    return combined(name, models, windows=flavor.is_windows)
 
 
 def conflicts(spec: Spec) -> Iterator[Finding]:

@@ -117,12 +117,13 @@ def test_models_that_share_an_alias_are_models_of_the_flavor() -> None:
     assert codes(requirement) == [Code.NO_SINGLE_DRIVER]
 
 
-def test_windows_needs_a_branch_only() -> None:
-    windows = needs({"gpus": {"p100": 1, "pro6000": 1}, "windows": True})
+@pytest.mark.parametrize("system", [{"windows": True}, {"guest": "windows"}])
+def test_windows_needs_a_branch_only(system: dict[str, Any]) -> None:
+    windows = needs({"gpus": {"p100": 1, "pro6000": 1}, **system})
     assert (str(windows.nvidia), windows.conflict) == ("R570 to R580", None)
     assert (installations(windows), list(driver_findings(windows))) == ((), [])
-    assert needs({"gpus": {"k4200": 1, "h100": 1}, "windows": True}).conflict
-    assert needs({"gpus": {"flex": 1}, "windows": True}).linux == {}
+    assert needs({"gpus": {"k4200": 1, "h100": 1}, **system}).conflict
+    assert needs({"gpus": {"flex": 1}, **system}).linux == {}
 
 
 def test_unknown_facts_are_reported_and_not_guessed() -> None:
