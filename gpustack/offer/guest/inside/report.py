@@ -16,7 +16,7 @@ MOST_GPUS = 64
 _LINE = re.compile(re.escape(START) + r"(?P<summary>[^{]{0,400})(?P<facts>\{.*)?")
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]")
 _ID = re.compile(r"[0-9a-f]{4}")
-_CODE = re.compile(r"GPU[0-9]{3}")
+_VALUES = {"code": "GPU[0-9]{3}", "buses": "([0-9a-f]{2}(-[0-9a-f]{2})?)?", "count": "[0-9]{1,9}", "bar": "[0-9]"}
 _WORD = re.compile(r"[A-Za-z0-9._+~:-]{0,128}")
 _KEYS = {"address", "vendor", "product", "class", "driver", "modules", "unplaced"}
 
@@ -120,10 +120,10 @@ def _is_gpu(entry: Any) -> bool:
 def _is_event(entry: Any) -> bool:
     return (
         isinstance(entry, dict)
-        and (entry.get("kind") != messages.SIGN or _matches(_CODE, entry.get("code")))
         and frozenset(entry) - {"kind", "address"} == messages.VALUES.get(str(entry.get("kind")))
         and (entry.get("address") is None or _matches(_ADDRESS, entry["address"]))
         and all(value is None or (isinstance(value, str) and len(value) < 300) for value in entry.values())
+        and all(re.fullmatch(pattern, str(entry[name])) for name, pattern in _VALUES.items() if name in entry)
     )
 
 

@@ -123,6 +123,11 @@ def test_a_gpu_has_these_keys(gpu: Any) -> None:
         ({**SIGN, "text": "x" * 300}, False),
         ({**SIGN, "text": None}, True),
         ({**SIGN, "text": 5}, False),
+        ({**SIGN, "buses": "00-ff"}, True),
+        *(({**SIGN, "buses": buses}, False) for buses in (None, "zz", "1", "00-ff-ff", "00\n")),
+        *(({**SIGN, "count": count}, False) for count in (None, "", "²", "9" * 10, "1\n")),
+        ({"kind": "bar-unplaced", "address": None, "bar": "5"}, True),
+        *(({"kind": "bar-unplaced", "address": None, "bar": bar}, False) for bar in (None, "", "12")),
         ("no-gsp", False),
     ],
 )
