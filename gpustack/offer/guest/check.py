@@ -6,7 +6,7 @@ from typing import Any
 
 from gpustack.base.errors import UsageError
 from gpustack.base.files import data_table
-from gpustack.base.findings import Code, Finding, definitions, finding
+from gpustack.base.findings import Code, Finding, Severity, definitions, finding
 from gpustack.hosts.health.kernel_log import rows as rows_of_signs
 from gpustack.hosts.health.kernel_log import table
 from gpustack.offer.guest.inside import compare
@@ -78,7 +78,8 @@ def findings(facts: Mapping[str, Any], promised: Promise | None, where: str) -> 
     for problem in compare.problems(dict(facts), promised.plain() if promised else None):
         code = _codes().get(problem["kind"])
         if code is not None:  # a guest can report codes that are no signs
-            yield finding(code, place=f"{where} {problem['place']}", **problem["values"])
+            severity = Severity(problem["severity"]) if problem.get("severity") else None
+            yield finding(code, place=f"{where} {problem['place']}", severity=severity, **problem["values"])
 
 
 def _codes() -> dict[str, Code]:

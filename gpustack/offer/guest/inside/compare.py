@@ -1,7 +1,7 @@
 """Compare the facts of a guest with what its flavor promises. Pure.
 
-A problem is a kind, a place, and values for the text of a finding. The cause is reported, not its consequences: a GPU
-that NVIDIA's driver ignores has no driver bound as well.
+A problem is a kind, a place, values for the text of a finding, and the severity of its messages if it has some. The
+cause is reported, not its consequences: a GPU that NVIDIA's driver ignores has no driver bound as well.
 """
 
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Set, Tuple
@@ -11,6 +11,7 @@ from . import messages
 Problem = Dict[str, Any]
 
 NVIDIA = "10de"
+SEVERITIES = ("", "info", "warning", "error")
 # Vendors whose drivers need the kernel's DRM.
 _DRM_VENDORS = {"1002": "amdgpu", "8086": "i915 and xe"}
 # They match NVIDIA's GPUs, and run no CUDA.
@@ -103,7 +104,8 @@ def _of_signs(events: List[Dict[str, Any]]) -> Iterator[Problem]:
     for (code, address), of_place in by_place.items():
         count = sum(int(event["count"]) for event in of_place if event["count"].isdigit())
         text = of_place[-1]["text"]
-        yield _problem(code, address, message=text, count=count, host="HOST", address="ADDRESS", text=text)
+        problem = _problem(code, address, message=text, count=count, host="HOST", address="ADDRESS", text=text)
+        yield {**problem, "severity": max((event["severity"] for event in of_place), key=SEVERITIES.index)}
 
 
 def _explained(events: List[Dict[str, Any]], gpus: List[Dict[str, Any]]) -> Set[Optional[str]]:
@@ -124,8 +126,7 @@ def _counted(facts: Dict[str, Any], expected: Optional[Dict[str, Any]]) -> Itera
         yield _problem("gpus-missing", "PCI", count=len(gpus), expected=expected["count"])
     elif len(gpus) > expected["count"] or (expected["ids"] and not set(map(_ids, gpus)) <= set(expected["ids"])):
         found = ", ".join("{} {}".format(gpu["address"], _ids(gpu)) for gpu in gpus)
-        ids = " or ".join(expected["ids"])
-        wanted = "{}{}".format(expected["count"], " of " + ids if ids else "")
+        wanted = " of ".join(filter(None, (str(expected["count"]), " or ".join(expected["ids"]))))
         yield _problem("gpus-differ", "PCI", found=found, expected=wanted)
 
 
@@ -144,8 +145,7 @@ def _unplaced(gpus: List[Dict[str, Any]], events: List[Dict[str, Any]]) -> Itera
 
 
 def _of_event(event: Dict[str, Any]) -> Problem:
-    values = {key: value for key, value in event.items() if key not in ("kind", "address")}
-    return _problem(event["kind"], event["address"], **values)
+    return _problem(event["kind"], event["address"], **{k: v for k, v in event.items() if k not in ("kind", "address")})
 
 
 def _is_failure(event: Dict[str, Any]) -> bool:

@@ -37,15 +37,15 @@ def main(arguments: List[str], data: Dict[str, Any]) -> int:
         sys.stdout.write(json.dumps(facts, sort_keys=True) + "\n")
         return 0
     expected = promised(facts, options.gpus, data)
-    problems = compare.problems(facts, expected)
-    codes = sorted({data["texts"][problem["kind"]]["code"] for problem in problems})
+    problems = [{**data["texts"][problem["kind"]], **problem} for problem in compare.problems(facts, expected)]
+    codes = sorted({problem["code"] for problem in problems})
     summary = report.summary(facts, expected["count"] if expected else None, codes)
     if options.report:
         if facts["gpus"] or (expected and expected["count"]):
             write(report.line(facts, summary) + "\n", options.root)
         return 0
-    sys.stdout.write(summary + "\n" + "".join(_text(problem, data) for problem in problems))
-    return 1 if any(data["texts"][problem["kind"]]["severity"] != "info" for problem in problems) else 0
+    sys.stdout.write(summary + "\n" + "".join(map(_text, problems)))
+    return 1 if any(problem["severity"] != "info" for problem in problems) else 0
 
 
 def _natural(text: str) -> int:
@@ -63,14 +63,14 @@ def promised(facts: Dict[str, Any], count: Optional[int], data: Dict[str, Any]) 
     return expected
 
 
-def _text(problem: Dict[str, Any], data: Dict[str, Any]) -> str:
-    text = data["texts"][problem["kind"]]
+def _text(problem: Dict[str, Any]) -> str:
+    """A problem with the texts of its kind."""
     return "{} {} {}: {}\n  -> {}\n".format(
-        text["severity"].upper(),
-        text["code"],
+        problem["severity"].upper(),
+        problem["code"],
         problem["place"],
-        text["message"].format(**problem["values"]),
-        text["remedy"].format(**problem["values"]),
+        problem["message"].format(**problem["values"]),
+        problem["remedy"].format(**problem["values"]),
     )
 
 

@@ -17,6 +17,7 @@ _LINE = re.compile(re.escape(START) + r"(?P<summary>[^{]{0,400})(?P<facts>\{.*)?
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]")
 _ID = re.compile(r"[0-9a-f]{4}")
 _VALUES = {"code": "GPU[0-9]{3}", "buses": "([0-9a-f]{2}(-[0-9a-f]{2})?)?", "count": "[0-9]{1,9}", "bar": "[0-9]"}
+_VALUES["severity"] = "(info|warning|error)?"
 _WORD = re.compile(r"[A-Za-z0-9._+~:-]{0,128}")
 _KEYS = {"address", "vendor", "product", "class", "driver", "modules", "unplaced"}
 
