@@ -54,6 +54,7 @@ class _Watch:
     def __init__(self) -> None:
         self.allowed: tuple[str, ...] | None = None
         self.seen: list[str] = []
+        sys.dont_write_bytecode = True  # what a module writes when it is first imported is no act of a reader
         sys.addaudithook(self._event)  # audit hooks can't be removed
 
     def _event(self, event: str, arguments: tuple[Any, ...]) -> None:

@@ -208,6 +208,7 @@ def _confined(directory: Path) -> list[str]:
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
     os.chdir(directory)
     os.environ.update(XDG_STATE_HOME=str(directory), HOME=str(directory))
+    sys.dont_write_bytecode = True  # what a module writes when it is first imported is no act of a reader
     allowed = ("/dev/null", str(directory))
     with Path("/dev/null").open("r+b") as null:
         for descriptor in (0, 1):
