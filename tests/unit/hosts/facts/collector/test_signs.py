@@ -115,6 +115,7 @@ def test_resources_that_the_driver_does_not_get(text: str, code: str) -> None:
 AMD = f"amdgpu {ADDRESS}:"
 DRM_ERROR = "[drm:amdgpu_{} [amdgpu]] *ERROR*"
 THROTTLED = "GPU thermal throttling temperature reached"
+PREEMPTION = "The cp might be in an unrecoverable state due to an unsuccessful queues preemption"
 
 
 @pytest.mark.parametrize(
@@ -136,9 +137,15 @@ THROTTLED = "GPU thermal throttling temperature reached"
         ("kfd kfd: amdgpu: skipped device 1002:731f, PCI rejects atomics 730<0", "GPU942", "error", None),
         ("kfd kfd: skipped device 1002:67df, PCI rejects atomics", "GPU942", "error", None),
         (f"{AMD} amdgpu: PCIE atomic ops is not supported", "GPU942", "warning", ADDRESS),
+        (f"{DRM_ERROR.format('device_init')} late_init of IP block <gfx_v9_0> failed -110", "GPU860", "error", None),
+        (f"{AMD} amdgpu: Failed to setup smc hw!", "GPU935", "error", ADDRESS),
+        (f"{AMD} amdgpu: MES failed to respond to msg=REMOVE_QUEUE", "GPU932", "warning", ADDRESS),
+        (f"{AMD} amdgpu: {PREEMPTION}", "GPU932", "warning", ADDRESS),
+        (f"amdgpu: {PREEMPTION}", "GPU932", "warning", None),
+        (f"xe {ADDRESS}: [drm] Tile0: GT0: Engine reset: engine_class=rcs", "GPU932", "warning", ADDRESS),
     ],
 )
-def test_messages_of_amds_driver(text: str, code: str, severity: str, address: str | None) -> None:
+def test_messages_of_amds_and_intels_drivers(text: str, code: str, severity: str, address: str | None) -> None:
     (event,) = events([f"[   12.345678] {text}"])
     assert (event.code, event.severity, event.address) == (code, severity, address)
 
