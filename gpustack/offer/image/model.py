@@ -19,7 +19,7 @@ class FlavorNeeds:
     :ivar models: the models of its GPUs.
     :ivar vendors: the PCI vendor ids of the models.
     :ivar images: names, patterns or ids of its images; empty if the spec names none.
-    :ivar windows: whether the spec declares that its instances run Windows.
+    :ivar windows: whether the spec declares that its instances run Windows; None if it declares nothing.
     :ivar disk: the root disk in GiB; 0 for the size of the image.
     :ivar ram: the memory in MiB; None if it is derived from hosts.
     :ivar hidden_from: models whose older Windows drivers refuse to run if they see a hypervisor.
@@ -34,7 +34,7 @@ class FlavorNeeds:
     models: tuple[str, ...]
     vendors: frozenset[str]
     images: tuple[str, ...] = ()
-    windows: bool = False
+    windows: bool | None = None
     disk: int
     ram: int | None = None
     extra_specs: Mapping[str, str] = field(default_factory=dict)

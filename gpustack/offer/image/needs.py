@@ -36,7 +36,7 @@ def _needs(spec: Spec, entry: Entry, release: Release, hosts: Sequence[Host], kn
         models=models,
         vendors=frozenset(spec.models[model].match.vendor for model in models),
         images=flavor.images,
-        windows=flavor.is_windows,
+        windows=flavor.is_windows or (None if flavor.guest is None else False),
         disk=entry.size("disk") or 0,
         ram=entry.size("ram"),
         extra_specs=extra_specs_of(spec, entry, release, known=known),
@@ -89,6 +89,6 @@ def flavors_of(image: Image, flavors: Sequence[FlavorNeeds], project: str = "") 
     """The flavors that name an image; else those that name no images and whose guest the image resembles."""
     naming = tuple(flavor for flavor in flavors if image.is_meant(flavor.images, project))
     others = tuple(flavor for flavor in flavors if not flavor.images)
-    alike = tuple(flavor for flavor in others if flavor.windows == image.resembles_windows)
+    alike = tuple(flavor for flavor in others if bool(flavor.windows) == image.resembles_windows)
     # A flavor that does not declare Windows may be for any guest.
-    return naming or alike or (others if image.resembles_windows else ())
+    return naming or alike or tuple(flavor for flavor in others if flavor.windows is None)

@@ -96,7 +96,7 @@ def test_branches_are_those_of_complete_cards() -> None:
     assert (list(new.first_branches.values()), new.last_branches) == ([535], {})
 
 
-def flavor(name: str, *images: str, windows: bool = False) -> FlavorNeeds:
+def flavor(name: str, *images: str, windows: bool | None = None) -> FlavorNeeds:
     return FlavorNeeds(
         name=name, models=("p100",), vendors=frozenset(("10de",)), disk=40, images=images, windows=windows
     )
@@ -138,6 +138,18 @@ def test_an_image_is_for_the_guest_that_it_resembles() -> None:
     assert paired([LINUX, WINDOWS], flavors) == {"debian": ["l"], "w": ["w"]}
     assert paired([LINUX, WINDOWS], [flavor("l")]) == {"debian": ["l"], "w": ["l"]}
     assert paired([LINUX], [flavor("w", windows=True)]) == {"debian": []}
+    assert paired([LINUX, WINDOWS], [flavor("l", windows=False)]) == {"debian": ["l"], "w": []}
+
+
+@pytest.mark.parametrize(
+    ("declared", "expected"),
+    [("", None), (", guest: linux", False), (", guest: windows", True), (", windows: true", True)],
+)
+def test_a_flavor_may_declare_its_guest(declared: str, expected: bool | None) -> None:
+    models = 'models: {p100: {match: {vendor: "10de", product: "15f8"}}}\nhosts: {gpu1: [p100]}\n'
+    text = f"version: 1\n{models}flavors: {{f: {{model: p100, vcpus: 1, ram: 1, disk: 1{declared}}}}}\n"
+    (found,) = needs_of(parse_spec(text, "spec"), release("2025.2"))
+    assert found.windows is expected
 
 
 def test_names_of_the_command_line_replace_those_of_flavors() -> None:
