@@ -150,6 +150,18 @@ def test_messages_of_amds_and_intels_drivers(text: str, code: str, severity: str
     assert (event.code, event.severity, event.address) == (code, severity, address)
 
 
+@pytest.mark.parametrize(
+    ("reason", "code"),
+    [("Key was rejected by service", "GPU856"), ("Exec format error", "GPU930"), ("No such device", None)],
+)
+def test_modules_that_programs_could_not_insert(reason: str, code: str | None) -> None:
+    """With ``No such device``, the module fits the kernel, and its driver found no device."""
+    systemd = f"systemd-modules-load[312]: Failed to insert module 'nvidia': {reason}"
+    modprobe = f"modprobe: ERROR: could not insert 'nvidia': {reason}"
+    for text in (systemd, modprobe, f"Nov 29 14:20:01 vm {systemd}"):
+        assert [event.code for event in events([text])] == ([code] if code else []), text
+
+
 def test_the_script_that_starts_the_fabric_manager_reports_for_it() -> None:
     text = "fabric manager NVIDIA GPU driver interface version 575.51.03 don't match with driver version 575.57.08."
     assert [event.code for event in events([f"Sep 18 03:19:01 vm nvidia-fabricmanager-start.sh[47]: {text}"])] == [
