@@ -271,7 +271,7 @@ class _Planning:
         needs = needs_of(self.spec, self.choices.release, self.choices.hosts or ())
         if names := [name for entry in needs for name in entry.images]:
             cloud = ImageCloud(self.connection)
-            paired, missing = pairs(cloud.images(names), needs, names, cloud.project())
+            paired, missing = pairs(cloud.images(names), needs, (), cloud.project())
             self.findings += unmatched(missing)
             self.changes += image_changes(paired)
 

@@ -24,7 +24,7 @@ def main(arguments: List[str], data: Dict[str, Any]) -> int:
 
     parser = argparse.ArgumentParser(prog="guest-check.py", description="Check the GPUs of this guest.")
     parser.add_argument("--root", default="/", metavar="DIR", help="read this directory as if it were /")
-    parser.add_argument("--gpus", type=_natural, metavar="N", help="the number of GPUs that the flavor promises")
+    parser.add_argument("--gpus", type=count, metavar="N", help="the number of GPUs that the flavor promises")
     parser.add_argument("--facts", action="store_true", help="print the facts as JSON")
     parser.add_argument("--report", action="store_true", help="write one line to the console; nothing without GPUs")
     options = parser.parse_args(arguments)
@@ -48,7 +48,7 @@ def main(arguments: List[str], data: Dict[str, Any]) -> int:
     return 1 if any(problem["severity"] != "info" for problem in problems) else 0
 
 
-def _natural(text: str) -> int:
+def count(text: str) -> int:
     number = int(text)
     if number < 0:
         raise ValueError(text)

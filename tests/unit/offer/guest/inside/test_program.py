@@ -75,7 +75,7 @@ def test_the_number_of_gpus_is_a_natural_number(number: str, capsys: pytest.Capt
     with pytest.raises(SystemExit) as ended:
         main([f"--gpus={number}"], DATA)
     assert ended.value.code == 2
-    assert "--gpus" in capsys.readouterr().err
+    assert f"--gpus: invalid count value: '{number}'" in capsys.readouterr().err
 
 
 def test_a_root_that_is_no_directory_has_its_own_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
