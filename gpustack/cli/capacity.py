@@ -15,7 +15,7 @@ from gpustack.cli.progress import counting
 from gpustack.offer.flavor.desired import wanted
 from gpustack.operate.capacity.assess import State, assess, findings, state
 from gpustack.operate.capacity.flavors import demands
-from gpustack.operate.capacity.model import Capacity, Demand
+from gpustack.operate.capacity.model import Demand
 from gpustack.operate.capacity.table import COLUMNS, HOST_COLUMNS
 from gpustack.spec.load import load_spec
 
@@ -67,17 +67,12 @@ gpustack capacity gpustack.yaml --empty --simulate g1.k4200.1:50,g1.k4200.8:10 -
         state, demands = self._read(parsed_args)
         if parsed_args.simulate:
             return simulation.simulated(parsed_args, state.hosts, demands)
-        counted = self._counted(parsed_args, state, demands)
+        with counting(self, "asking Placement") as progress:
+            counted = [assess(self.connection(parsed_args), state, demand, progress) for demand in demands]
+        self._findings = [*self._findings, *findings(counted)]
         if parsed_args.hosts and not is_for_machines(parsed_args):
             return table(parsed_args, HOST_COLUMNS, [(entry.demand, host) for entry in counted for host in entry.hosts])
         return table(parsed_args, COLUMNS, counted)
-
-    def _counted(self, parsed_args: argparse.Namespace, state: State, demands: list[Demand]) -> list[Capacity]:
-        cloud = self.connection(parsed_args)
-        with counting(self, "asking Placement") as progress:
-            counted = [assess(cloud, state, demand, progress) for demand in demands]
-        self._findings = [*self._findings, *findings(counted)]
-        return counted
 
     def _read(self, parsed_args: argparse.Namespace) -> tuple[State, list[Demand]]:
         """The hosts, and the flavors to count."""

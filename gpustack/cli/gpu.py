@@ -16,7 +16,6 @@ from gpustack.cli.common import Command, Lister, ShowOne, add_exit_code, is_for_
 from gpustack.cli.options import add_fleet_files, add_snapshot, option, pci_address, snapshot_hosts
 from gpustack.cli.output import table
 from gpustack.cli.progress import counting
-from gpustack.cloud import Connection
 from gpustack.cloud.servers import Event
 from gpustack.fleet.cards import Models, models_of
 from gpustack.fleet.index import named
@@ -75,13 +74,10 @@ class FleetCommand(OpenStackCommand):
 
         :param only: the names of hosts that are of interest; empty for all.
         """
-
-        def cloud() -> Connection:
-            return self.connection(parsed_args)
-
         self._given = given(parsed_args, snapshot_hosts(parsed_args, self.report), only)
         with counting(self, "reading instances") as progress:
-            return join(read(cloud, detail, self._given, databases_of(parsed_args), progress))
+            databases = databases_of(parsed_args)
+            return join(read(lambda: self.connection(parsed_args), detail, self._given, databases, progress))
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report the findings, and what is missing."""
@@ -172,14 +168,10 @@ gpustack gpu list --snapshot hosts.json -f json"""
 
 
 def _criteria(parsed_args: argparse.Namespace) -> Criteria:
-    return Criteria(
-        hosts=tuple(parsed_args.host or ()),
-        models=tuple(parsed_args.model or ()),
-        states=tuple(State(state) for state in parsed_args.state or ()),
-        projects=tuple(parsed_args.project or ()),
-        users=tuple(parsed_args.user or ()),
-        servers=tuple(parsed_args.instance or ()),
-    )
+    given = {name: tuple(getattr(parsed_args, name) or ()) for name in ("host", "model", "project", "user", "instance")}
+    hosts, models, projects, users, servers = given.values()
+    states = tuple(map(State, parsed_args.state or ()))
+    return Criteria(hosts=hosts, models=models, states=states, projects=projects, users=users, servers=servers)
 
 
 class GpuShowCommand(FleetCommand, ShowOne):

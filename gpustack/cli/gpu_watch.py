@@ -2,6 +2,7 @@
 
 import argparse
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from prometheus_client.metrics_core import Metric
@@ -19,13 +20,17 @@ from gpustack.fleet.join import unenforced
 from gpustack.fleet.metrics import Round
 from gpustack.fleet.model import Fleet, Source
 from gpustack.fleet.read import Detail
+from gpustack.hosts.facts.model import Host
+from gpustack.offer.flavor.desired import wanted as wanted_flavors
 from gpustack.offer.quota import metrics as quota_metrics
 from gpustack.offer.quota.desired import wanted
 from gpustack.offer.quota.survey import survey
 from gpustack.operate.capacity import metrics as capacity_metrics
-from gpustack.operate.capacity.metrics import capacities
+from gpustack.operate.capacity.assess import count_all
 from gpustack.spec.load import load_spec
+from gpustack.spec.model import Spec
 
+_Part = tuple[list[Metric], GpustackError | None]
 _SUFFIX = ".prom"
 """node_exporter reads only files with this suffix."""
 
@@ -148,69 +153,51 @@ gpustack gpu watch --textfile gpustack-gpus.prom --once; gpustack gpu watch --li
         fault: GpustackError | None = None
         try:
             fleet = self.read(parsed_args, Detail.HOLDERS)
-            fault = _partial(fleet)
+            fault = _partial("metrics", [f"{gap.source}: {gap.reason}" for gap in fleet.partial])
             self._report_unenforced(fleet)
         except (CloudError, DatabaseError) as error:
             fault = error
-        flavors, failure = self._flavors(parsed_args, fleet)
-        limits, unread = self._limits(parsed_args, fleet)
+        parts = list(self._of_spec(parsed_args, fleet))
         collection = Round(
             sources=[Source.DATABASE if parsed_args.config_file else Source.NOVA, Source.PLACEMENT],
             ended=time.time(),
             seconds=time.monotonic() - begun,
-            others={
-                name: error is None and fleet is not None
-                for name, metrics, error in (("capacity", flavors, failure), ("limits", limits, unread))
-                if metrics is not None
-            },
+            others={name: error is None and fleet is not None for name, _, error in parts},
         )
-        page.publish([*fleet_metrics.families(fleet, collection), *(flavors or ()), *(limits or ())])
-        return fault or failure or unread
+        page.publish([*fleet_metrics.families(fleet, collection), *(m for _, metrics, _ in parts for m in metrics)])
+        return fault or next((error for *_, error in parts if error is not None), None)
 
-    def _flavors(
+    def _of_spec(
         self, parsed_args: argparse.Namespace, fleet: Fleet | None
-    ) -> tuple[list[Metric] | None, GpustackError | None]:
-        """The metrics of the spec's flavors, and why they are missing; None for the metrics if there are no flavors.
+    ) -> Iterator[tuple[str, list[Metric], GpustackError | None]]:
+        """The metrics of the spec's flavors and quotas, if it has them, and why they are missing.
 
         :param fleet: the GPUs; None if the cloud did not answer, which is then not asked again.
         """
         hosts = snapshot_hosts(parsed_args)
         spec = load_spec(parsed_args.spec, hosts) if parsed_args.spec else None
-        if spec is None or not spec.flavors:
-            return None, None
-        if fleet is None:
-            return [], None
-        try:
-            cloud = self.connection(parsed_args)
-            counted = capacities(
-                cloud, spec, release_of(None, spec), hosts, databases_of(parsed_args), fleet, scheduler_of(parsed_args)
-            )
-        except (CloudError, DatabaseError, PartialError) as error:
-            return [], error
-        return list(capacity_metrics.families(counted)), None
+        for name, section, read in (("capacity", "flavors", self._flavors), ("limits", "quotas", self._limits)):
+            if spec is None or not getattr(spec, section):
+                continue
+            try:
+                yield name, *(([], None) if fleet is None else read(parsed_args, spec, fleet, hosts))
+            except (CloudError, DatabaseError, PartialError) as error:
+                yield name, [], error
 
-    def _limits(
-        self, parsed_args: argparse.Namespace, fleet: Fleet | None
-    ) -> tuple[list[Metric] | None, GpustackError | None]:
-        """The metrics of the spec's quotas, and why they are missing; None for the metrics if there are no quotas."""
-        spec = load_spec(parsed_args.spec) if parsed_args.spec else None
-        if spec is None or spec.quotas is None:
-            return None, None
-        if fleet is None:
-            return [], None
+    def _flavors(self, parsed_args: argparse.Namespace, spec: Spec, fleet: Fleet, hosts: tuple[Host, ...]) -> _Part:
+        cloud, databases, known = self.connection(parsed_args), databases_of(parsed_args), scheduler_of(parsed_args)
+        flavors = wanted_flavors(spec, release=release_of(None, spec), hosts=hosts).flavors
+        found, _, gaps = count_all(cloud, spec, flavors, fleet=fleet, facts=hosts, databases=databases, scheduler=known)
+        metrics = [] if gaps else list(capacity_metrics.families(found))
+        return metrics, _partial("numbers of free instances", gaps)
+
+    def _limits(self, parsed_args: argparse.Namespace, spec: Spec, fleet: Fleet, _hosts: tuple[Host, ...]) -> _Part:
         projects = {holder.project for gpu in fleet.gpus for holder in gpu.holders}
-        try:
-            cloud = LimitsCloud(self.connection(parsed_args))
-            known = survey(cloud, wanted(spec), projects, with_use=False)
-        except CloudError as error:
-            return [], error
-        unread = PartialError(f"the limits are partial: {'; '.join(known.gaps)}") if known.gaps else None
-        return list(quota_metrics.families(spec, known.shares)), unread
+        known = survey(LimitsCloud(self.connection(parsed_args)), wanted(spec), projects, with_use=False)
+        return list(quota_metrics.families(spec, known.shares)), _partial("limits", known.gaps)
 
 
-def _partial(fleet: Fleet) -> PartialError | None:
-    reasons = dict.fromkeys(f"{gap.source}: {gap.reason}" for gap in fleet.partial)
-    if not reasons:
-        return None
+def _partial(what: str, reasons: Sequence[str]) -> PartialError | None:
     remedy = "correct the source; numbers that are uncertain without it are absent until it answers"
-    return PartialError(f"the metrics are partial: {'; '.join(reasons)}", remedy=remedy)
+    text = f"the {what} are partial: {'; '.join(dict.fromkeys(reasons))}"
+    return PartialError(text, remedy=remedy) if reasons else None

@@ -21,8 +21,7 @@ from gpustack.hosts.topology.check import check
 from gpustack.offer.flavor import desired as flavors
 from gpustack.offer.quota import desired as quotas
 from gpustack.offer.quota.survey import survey
-from gpustack.operate.capacity.assess import assess, findings, state
-from gpustack.operate.capacity.flavors import demands
+from gpustack.operate.capacity.assess import count_all
 from gpustack.operate.capacity.model import Capacity
 from gpustack.operate.capacity.table import COLUMNS
 from gpustack.operate.report.page import Report, write
@@ -65,7 +64,6 @@ gpustack report --out report; gpustack report --out report --snapshot hosts.json
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         spec = load_spec(parsed_args.spec) if parsed_args.spec else None
-        flavors = None
         at = datetime.now(UTC).replace(tzinfo=None)
         fleet = noted(self.read(parsed_args, Detail.HOLDERS))
         topologies = Topologies(self._given.hosts)
@@ -73,8 +71,7 @@ gpustack report --out report; gpustack report --out report --snapshot hosts.json
         if spec is not None:
             of_hosts += [finding for host in self._given.hosts for finding in spanning_flavors(host, spec)]
         self._fleet = replace(fleet, findings=(*fleet.findings, *of_hosts))
-        if spec is not None and spec.nova is not None and spec.flavors:
-            flavors = self._flavors(parsed_args, spec)
+        flavors = self._flavors(parsed_args, spec) if spec is not None and spec.nova and spec.flavors else None
         quotas = self._quotas(parsed_args, spec) if spec is not None and spec.quotas is not None else None
         report = Report(
             fleet=self._fleet, at=at, cloud=self._cloud, topologies=topologies, flavors=flavors, quotas=quotas
@@ -89,8 +86,7 @@ gpustack report --out report; gpustack report --out report --snapshot hosts.json
         projects = {holder.project for gpu in self._fleet.gpus for holder in gpu.holders}
         gaps: tuple[str, ...]
         try:
-            cloud = self.connection(parsed_args)
-            known = survey(LimitsCloud(cloud), quotas.wanted(spec), projects)
+            known = survey(LimitsCloud(self.connection(parsed_args)), quotas.wanted(spec), projects)
         except CloudError as error:
             gaps, table = (f"{error.what}; limits are unknown",), QuotaTable(unknown=error.what)
         else:
@@ -104,26 +100,21 @@ gpustack report --out report; gpustack report --out report --snapshot hosts.json
         desired = flavors.wanted(spec, release=release_of(None, spec), hosts=self._given.hosts)
         gaps: tuple[Gap, ...] = ()
         counted: list[Capacity] = []
-        differences: list[Finding] = []
+        found: list[Finding] = []
+        known = {"databases": databases_of(parsed_args), "scheduler": scheduler_of(parsed_args)}
         try:
-            cloud = self.connection(parsed_args)
+            cloud, sources = self.connection(parsed_args), {"fleet": self._fleet, "facts": self._given.hosts, **known}
             with counting(self, "asking Placement") as progress:
-                databases = databases_of(parsed_args)
-                scheduler = scheduler_of(parsed_args)
-                known = state(
-                    cloud, spec, fleet=self._fleet, facts=self._given.hosts, databases=databases, scheduler=scheduler
-                )
-                needs, differences = demands(spec, desired.flavors, known.flavors, scheduler)
-                counted = [assess(cloud, known, demand, progress) for demand in needs]
+                counted, found, missing = count_all(cloud, spec, desired.flavors, progress=progress, **sources)
         except (CloudError, DatabaseError) as error:
             gaps = (Gap(source=Source.NOVA, reason=f"{error.what}; capacity is unknown"),)
         else:
             shown = {f"{gap.source}: {gap.reason}" for gap in self._fleet.partial}
             # Those of the APIs were read before; the others are about cells.
-            gaps = tuple(Gap(source=Source.DATABASE, reason=gap) for gap in known.gaps if gap not in shown)
+            gaps = tuple(Gap(source=Source.DATABASE, reason=gap) for gap in missing if gap not in shown)
         self._fleet = replace(
             self._fleet,
-            findings=(*self._fleet.findings, *desired.findings, *differences, *findings(counted)),
+            findings=(*self._fleet.findings, *desired.findings, *found),
             partial=(*self._fleet.partial, *gaps),
         )
         return [FlavorRow.of([column.cell(entry) for column in COLUMNS if column.title]) for entry in counted]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpustack.base.errors import UsageError
 from gpustack.base.findings import Code, Finding, finding
@@ -19,9 +19,11 @@ from gpustack.fleet.read import read as read_fleet
 from gpustack.hosts.facts.model import Host as Facts
 from gpustack.nova_options.aggregates import Aggregate
 from gpustack.nova_options.scheduler import Scheduler
+from gpustack.offer.flavor.flavors import WantedFlavor
 from gpustack.operate.capacity import read
 from gpustack.operate.capacity.aggregates import ZONE
 from gpustack.operate.capacity.count import capacity
+from gpustack.operate.capacity.flavors import demands
 from gpustack.operate.capacity.hosts import Sources, hosts
 from gpustack.operate.capacity.model import Capacity, Demand, Host, Reason
 from gpustack.spec.model import Spec
@@ -147,6 +149,24 @@ def accepted_by(
         return None
     others = {host.uuid for host in known.hosts} - set(uuids)  # another step refuses them
     return [read.accepted(cloud, request, uuids, progress) | others for request in demand.requests]
+
+
+def count_all(
+    cloud: Connection,
+    spec: Spec,
+    flavors: Sequence[WantedFlavor],
+    progress: Progress = silent,
+    **sources: Any,  # noqa: ANN401 - those of state
+) -> tuple[list[Capacity], list[Finding], Sequence[str]]:
+    """How many more instances of each flavor fit, with the findings, and everything that could not be read.
+
+    :param sources: as for :func:`state`.
+    :raises CloudError: if Nova or Placement does not answer.
+    """
+    known = state(cloud, spec, **sources)
+    needs, differences = demands(spec, flavors, known.flavors, sources.get("scheduler"))
+    counted = [assess(cloud, known, demand, progress) for demand in needs]
+    return counted, [*differences, *findings(counted)], known.gaps
 
 
 def findings(capacities: Iterable[Capacity]) -> Iterator[Finding]:

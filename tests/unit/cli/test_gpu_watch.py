@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from gpustack.base.errors import CloudError, GpustackError, PartialError
+from gpustack.base.findings import Finding
 from gpustack.base.prometheus import Page
 from gpustack.cli.app import INTERRUPTED
 from gpustack.cli.gpu_watch import GpuWatchCommand
@@ -134,12 +135,14 @@ def test_flavors_of_a_spec(
     counted: Capacity | GpustackError,
     expected: dict[Labels, float] | None,
 ) -> None:
-    def capacities(*_arguments: object) -> list[Capacity]:
+    def count_all(*_arguments: object, **_sources: object) -> tuple[list[Capacity], list[Finding], tuple[str, ...]]:
+        if isinstance(counted, PartialError):
+            return [], [], (str(counted),)
         if isinstance(counted, GpustackError):
             raise counted
-        return [counted]
+        return [counted], [], ()
 
-    monkeypatch.setattr("gpustack.cli.gpu_watch.capacities", capacities)
+    monkeypatch.setattr("gpustack.cli.gpu_watch.count_all", count_all)
     monkeypatch.setattr(GpuWatchCommand, "connection", lambda *_arguments, **_more: None)
     (tmp_path / "gpustack.yaml").write_text(SPEC)
     path = tmp_path / "gpus.prom"

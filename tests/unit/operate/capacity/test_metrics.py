@@ -6,9 +6,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from gpustack.base.errors import PartialError
 from gpustack.nova_options.releases import release
-from gpustack.operate.capacity import metrics
+from gpustack.offer.flavor.desired import wanted
+from gpustack.operate.capacity import assess, metrics
 from gpustack.operate.capacity.assess import State
 from gpustack.spec.load import parse_spec
 
@@ -21,13 +21,12 @@ flavors: {g1: {model: k4200, vcpus: 1, ram: 1GiB, disk: 1}}
 """
 
 
-def test_a_gap_is_an_error_and_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gap_is_reported_beside_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = parse_spec(SPEC, "gpustack.yaml")
-    known = State(hosts=())
-    monkeypatch.setattr(metrics, "state", lambda *_arguments, **_more: known)
-    (counted,) = metrics.capacities(Mock(), spec, release("2025.2"), (), None)
+    known = State(hosts=(), gaps=("Nova: a cell does not answer",))
+    monkeypatch.setattr(assess, "state", lambda *_arguments, **_more: known)
+    flavors = wanted(spec, release=release("2025.2")).flavors
+    (counted,), _, gaps = assess.count_all(Mock(), spec, flavors)
     (family,) = metrics.families([counted])
     assert [(sample.labels, sample.value) for sample in family.samples] == [({"flavor": "g1"}, 0)]
-    known = State(hosts=(), gaps=("Nova: a cell does not answer",))
-    with pytest.raises(PartialError, match="Nova: a cell does not answer"):
-        metrics.capacities(Mock(), spec, release("2025.2"), (), None)
+    assert gaps == known.gaps
