@@ -200,7 +200,7 @@ class ChangeCommand(OpenStackCommand):
     def undo_of(self, change: object, parsed_args: argparse.Namespace) -> str:
         """The command that undoes a change, as one types it."""
         own = {"change": str(change), "wait": None, "unless_confirmed": None}  # how long it waits is recorded
-        return self.following("undo", own, vars(parsed_args)) or f"gpustack undo {quoted(str(change))}"
+        return self.following("undo", own) or f"gpustack undo {quoted(str(change))}"
 
     def _guarded(
         self, connection: Connection | None, run: str, journal: Path | None

@@ -54,5 +54,6 @@ gpustack cleanup explain 5f0c1b8e-6f5e-4b5f-9a55-1e1d6a1c2b3d --sudo"""
                 self.show_data([asdict(section) for section in sections], parsed_args.format)
             else:
                 for section in sections:
-                    print(printable("\n  ".join((section.title, *section.lines)), keep="\n"), file=self.app.stdout)
+                    text = self.completed("\n  ".join((section.title, *section.lines)))
+                    print(printable(text, keep="\n"), file=self.app.stdout)
         return 0

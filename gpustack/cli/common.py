@@ -22,8 +22,8 @@ from gpustack.base.host_groups import host_groups, pattern, total
 from gpustack.base.text import listed, printable
 from gpustack.cli import decoration, environment
 from gpustack.cli.inventory import add_inventory, add_limit, expanded, inventory, inventory_hosts
-from gpustack.cli.next_steps import arguments, step_of
-from gpustack.cli.options import Once, add_snapshot, option, positive
+from gpustack.cli.next_steps import IN_TEXT, PLACEHOLDER, arguments, step_of
+from gpustack.cli.options import Once, add_snapshot, option, port, positive, seconds
 from gpustack.cli.progress import reading
 from gpustack.cli.registry import command_class, gpustack_name, typed
 from gpustack.cli.tables import FittingTable, PlainCsv
@@ -74,6 +74,8 @@ class _Voice(command.Command):
     _noted: tuple[Finding, ...] = ()
     _findings: Sequence[Finding] = ()
     _gathered: Gathered
+    _values: Mapping[str, object] = {}
+    _parsers: Mapping[str, argparse.ArgumentParser] = {}
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """The parser of the command, with its own options and arguments after those of cliff."""
@@ -102,7 +104,7 @@ class _Voice(command.Command):
     def report(self, text: str, *, error: bool = False) -> None:
         """Print a message on stderr, made printable; with ``--quiet``, only an error."""
         if error or self.verbosity:
-            decoration.write(self.app.stderr, text, self._color)
+            decoration.write(self.app.stderr, self.completed(text), self._color)
 
     def show(self, text: str, *, changes: bool = False) -> None:
         """Print text for people on stdout.
@@ -183,6 +185,7 @@ class _Voice(command.Command):
     def run(self, parsed_args: argparse.Namespace) -> int:
         """Run the action, print its data, then run :meth:`after`, and print the next command. cliff calls this."""
         silence.forget()
+        self._values = vars(parsed_args)
         try:
             is_short = self.streams or hasattr(parsed_args, "yes")  # a question follows
             with contextlib.nullcontext() if is_short else decoration.paged(self.app.stdout):
@@ -190,11 +193,12 @@ class _Voice(command.Command):
             self.app.stdout.flush()
             code = self.after(parsed_args) or code
             self._refuse_unread()
-            if line := self._next(parsed_args, self.outcome or self._usual_outcome(parsed_args)):
+            if line := self._next(self.outcome or self._usual_outcome(parsed_args)):
                 self.report(line)
         except GpustackError as error:
-            if line := self._next(parsed_args, "failed" if isinstance(error, VerifyError) else "blocked"):
+            if line := self._next("failed" if isinstance(error, VerifyError) else "blocked"):
                 error.add_note(line)  # printed below the error
+            error.remedy = self.completed(error.remedy or "")
             raise
         finally:
             if path := getattr(parsed_args, "findings", None):
@@ -237,21 +241,31 @@ class _Voice(command.Command):
             return "changed" if getattr(parsed_args, "check", None) is False else "planned"
         return "warned" if worst else "done"
 
-    def _next(self, parsed_args: argparse.Namespace, outcome: str) -> str | None:
+    def _next(self, outcome: str) -> str | None:
         """The line that names the next command; None if there is none, with ``--quiet`` or in a format for programs."""
-        values = vars(parsed_args)
-        if not self.verbosity or values.get("format", values.get("formatter", "text")) not in ("text", "table"):
+        form = self._values.get("format", self._values.get("formatter", "text"))
+        if not self.verbosity or form not in ("text", "table"):
             return None
         code = max(self._noted, key=lambda finding: finding.severity.rank).code.value if self._noted else None
-        step = step_of(self.words, outcome, {"spec": environment.spec_at_hand(), **values, "code": code})
-        line = step and self.following(*step, values)
-        return f"Next: {line}" if line else None
+        step = step_of(self.words, outcome, {"spec": environment.spec_at_hand(), **self._values, "code": code})
+        return f"Next: {line}" if step and (line := self.following(*step)) else None
 
-    def following(self, name: str, own: Mapping[str, object], values: Mapping[str, object]) -> str | None:
+    def completed(self, text: str) -> str:
+        """A text whose commands have the options of this one that they have too: they work as printed."""
+
+        def one(command: re.Match[str]) -> str:
+            given = PLACEHOLDER.sub(lambda p: "" if self._values.get(p[1].replace("-", "_")) else p[0], command[2])
+            return (line + given) if (line := self.following(command[1], {}, given)) else command[0]
+
+        return IN_TEXT.sub(one, text)
+
+    def following(self, name: str, own: Mapping[str, object], given: str = "") -> str | None:
         """Another command as one types it, with its own arguments and those of this one; None if it can't get all."""
-        following = command_class(name)(self.app, self.app_args, cmd_name=name).get_parser(name)
+        if name not in self._parsers:
+            parser = command_class(name)(self.app, self.app_args, cmd_name=name).get_parser(name)
+            self._parsers = {**self._parsers, name: parser}
         cloud = getattr(self.app_args, "cloud", None) if self.in_openstack else None
-        words = arguments(own, values, self._parser.get_default, following)
+        words = arguments(own, self._values, self._parser.get_default, self._parsers[name], given)
         return None if words is None else f"{typed(name, cloud, openstack=self.in_openstack)} {words}".rstrip()
 
     def _generate_columns_and_selector(
@@ -409,7 +423,7 @@ def add_ssh_options(group: argparse._ArgumentGroup, *, timeout: float) -> None:
     """Add the SSH options that :func:`ssh_options` reads."""
     add_inventory(group)
     option(group, "--user NAME", "log in as this user")
-    option(group, "--port N", "connect to this port", type=_port)
+    option(group, "--port N", "connect to this port", type=port)
     option(group, "--identity FILE", "log in with this private key first")
     option(group, "--sudo", "read as root, through sudo -n")
     option(group, "--ssh-config FILE", "use this instead of ~/.ssh/config")
@@ -418,7 +432,7 @@ def add_ssh_options(group: argparse._ArgumentGroup, *, timeout: float) -> None:
         group,
         "--timeout S",
         "wait S seconds for a host to connect, and then to answer (default: %(default)g)",
-        type=_seconds,
+        type=seconds,
         default=timeout,
     )
 
@@ -486,17 +500,3 @@ def gather(command: _Voice, parsed_args: argparse.Namespace, spec: Spec | None =
         names, own = pattern(others), listed(list(dict.fromkeys(others.values())), 2)
         command.report(f"warning: {names} calls itself {own}; its facts are kept under {names}")
     return gathered
-
-
-def _port(text: str) -> int:
-    port = int(text)
-    if not 0 < port < 65536:
-        raise argparse.ArgumentTypeError(f"{text} is no port")
-    return port
-
-
-def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 0 < seconds < 86400:
-        raise argparse.ArgumentTypeError("must be more than 0 seconds, and less than a day")
-    return seconds

@@ -4,18 +4,26 @@ The next command gets the options and arguments of the present one that it has t
 """
 
 import argparse
+import re
 from collections.abc import Callable, Mapping
 
 from gpustack.base.files import data_table
 from gpustack.base.text import quoted
 
 NEXT: Mapping[str, Mapping[str, str]] = data_table("next_steps.toml")
+IN_TEXT = re.compile(
+    r"gpustack (cleanup (?:plan|apply|explain)|gpu (?:list|show|disable|enable)|why (?:flavor|host|instance))\b"
+    r"(?! does| shows)([^`;\n]*)"
+)
+"""A command in a text, and its own arguments."""
+PLACEHOLDER = re.compile(r" --([a-z-]+) [A-Z]+\b")
 _EQUIVALENT = {"private_key": "identity", "identity": "private_key"}
 """Options with another name in the next command."""
-_DROPPED = frozenset({"check", "diff", "yes", "journal", "log", "formatter", "format"})
+_DROPPED = frozenset({"check", "diff", "yes", "journal", "log", "formatter", "format", "columns", "sort_columns"})
 """Options that the next command does not get."""
 _PRIVATE = frozenset({"db_url", "extra_vars"})
 """Options whose values may be secret: without them, the next command would be another one, so it is not printed."""
+_RESULTS = frozenset({"out", "metrics", "findings", "exit_code"})
 _SOURCES = ("root", "kernel_log")
 """Hosts that only some commands can read."""
 _READ_HERE = frozenset({"local", "root", "snapshot"})
@@ -47,6 +55,7 @@ def arguments(
     values: Mapping[str, object],
     defaults: Callable[[str], object],
     following: argparse.ArgumentParser,
+    typed: str = "",
 ) -> str | None:
     """The arguments of the next command, quoted for a shell; None if it can't get all that the present one had.
 
@@ -54,13 +63,16 @@ def arguments(
     :param values: the parsed arguments of the present command.
     :param defaults: their defaults by name.
     :param following: the parser of the next command.
+    :param typed: the arguments that a text has: no others of its own, and no results, are added.
     """
     known = {action.dest for action in following._actions}
     if any(values.get(name) for name in _PRIVATE) or any(values.get(n) and n not in known for n in _SOURCES):
         return None
     words: list[str] = []
     for action in sorted(following._actions, key=lambda action: bool(action.option_strings)):
-        name = action.dest
+        name, spelled = action.dest, {*action.option_strings}
+        if typed and (not spelled or name in _RESULTS or spelled.intersection(typed.split())):
+            continue
         given = name if name in values else _EQUIVALENT.get(name, name)
         value = values.get(given) if given not in _DROPPED and values.get(given) != defaults(given) else None
         value = own.get(name, value)
@@ -75,7 +87,8 @@ def _words(action: argparse.Action, value: object) -> list[str]:
     """An argument as the command line has it."""
     if value is None or value == []:
         return []
-    texts = [str(one) for one in value] if isinstance(value, list | tuple) else [str(value)]
+    several = value if isinstance(value, list | tuple) else [value]
+    texts = ["/".join(one) if isinstance(one, tuple) else str(one) for one in several]  # a tuple is HOST/ADDRESS
     if not action.option_strings:
         return texts
     if action.nargs == 0:

@@ -40,7 +40,7 @@ def test_a_failing_gpu_has_a_finding_and_an_exit_code(snapshots: tuple[Path, Pat
     assert ran.code == 3
     assert "GPU767" in ran.out
     assert "uncorrected errors: 1 fatal at 0000:88:00.0" in ran.err
-    assert "gpustack gpu disable gpu01 0000:88:00.0" in ran.err
+    assert f"gpustack gpu disable --snapshot {now} gpu01 0000:88:00.0 --reason 'AER errors'`" in ran.err
     assert gpustack("health", "--snapshot", baseline, "--exit-code").code == 0
     assert gpustack("health", "--snapshot", now, "--baseline", now, "--exit-code").code == 0
 

@@ -78,6 +78,23 @@ def test_values_that_may_be_secret_are_not_repeated() -> None:
     assert arguments({}, {"host": ["gpu01"]}, lambda name: None, following) == "--host gpu01"
 
 
+def test_a_device_is_typed_as_host_and_address() -> None:
+    values = {"unblock": [("gpu 1", "0000:81:00.0")], "columns": ["Host"]}
+    assert arguments({}, values, lambda name: None, parser_of("cleanup plan")) == "--unblock 'gpu 1/0000:81:00.0'"
+
+
+def test_commands_in_texts_get_the_options_of_the_present_one() -> None:
+    command = command_class("gpu list")(Gpustack(), None, cmd_name="gpu list")
+    parser = command.get_parser("gpu list")
+    command._values = vars(
+        parser.parse_args(["--config-file", "n.conf", "--os-cloud", "a b", "--host", "x", "-c", "Host"])
+    )
+    text = "run `gpustack cleanup plan --host y --class Q --os-cloud CLOUD`; gpustack cleanup apply does"
+    shown = "run `gpustack cleanup plan --config-file n.conf --os-cloud 'a b' --host y --class Q`"
+    assert command.completed(text) == f"{shown}; gpustack cleanup apply does"
+    assert command.completed(command.completed(text)) == command.completed(text)
+
+
 def test_a_directory_is_no_host_to_change() -> None:
     assert arguments({}, {"spec": "s.yaml", "root": "/mnt"}, lambda name: None, parser_of("host apply")) is None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
@@ -319,7 +320,7 @@ def test_verdicts_name_the_host_and_a_command_that_can_be_pasted(
         assert commands == ["cleanup apply --host gpu1 --class A"]
     for letter, needed in COMPARED.items():
         assert main(["cleanup", "plan", "--config-file", str(conf), "--class", letter]) == 2
-        assert f"gpustack cleanup plan --class {letter} {needed}" in capsys.readouterr().err
+        assert f"gpustack cleanup plan --config-file {conf} --class {letter} {needed}" in capsys.readouterr().err
 
 
 def test_the_repair_of_an_allocation_names_the_cloud(tmp_path: Path) -> None:
@@ -350,3 +351,17 @@ def test_a_record_shows_when_it_was_written_and_whether_nova_sees_it(sources: So
     assert (live, deleted) == ("2026-01-02 03:04:05", "2026-01-02 03:04:05; soft-deleted 2026-02-03 04:05:06")
     (instance_line,) = (line for line in lines if line.startswith("instance "))
     assert instance_line.endswith("written 2026-03-04 05:06:07; deleted is NULL: Nova does not see it")
+
+
+@pytest.mark.parametrize("command", ["explain", "plan"])
+def test_printed_commands_work_as_pasted(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cell = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
+    cell.device(cell.host("gpu1"), GPU, "unavailable", dev_type="type-PF")
+    conf = str(nova_conf(tmp_path, {"cell1": cell.url}))
+    subject = ["gpu1", GPU, "--no-hypervisor"] if command == "explain" else []
+    assert main(["cleanup", command, *subject, "--config-file", conf, "--grace", "0"]) == 0
+    (advice,) = (line for line in "".join(capsys.readouterr()).splitlines() if "if nobody did" in line)
+    pasted = shlex.split(advice.partition("gpustack ")[2])
+    assert ["--config-file", conf, "--grace", "0"] == pasted[2:6]
+    assert main([*pasted, "--check", "--no-hypervisor"]) == 13  # the host must be asked
+    assert "class H" in capsys.readouterr().err
