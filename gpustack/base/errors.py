@@ -60,7 +60,7 @@ class HostError(GpustackError):
 
 
 class PlanError(GpustackError):
-    """The plan is blocked by an error finding, for all or some hosts or repairs."""
+    """The plan is blocked by an error finding, for all or some hosts or repairs, or by an unclear project name."""
 
     exit_code = 13
 

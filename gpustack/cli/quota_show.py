@@ -11,7 +11,7 @@ from gpustack.cli.output import Table, table
 from gpustack.cloud.identity import Project
 from gpustack.cloud.limits import LimitsCloud, Present
 from gpustack.offer.quota.desired import wanted
-from gpustack.offer.quota.shares import COLUMNS, shares
+from gpustack.offer.quota.shares import columns, shares
 from gpustack.spec.load import load_spec
 
 
@@ -45,7 +45,7 @@ gpustack quota show --project research"""
             self._findings = [finding(Code.NO_GPU_LIMITS, place="Keystone", missing=f"no registered {missing}")]
         if not present.complete:
             self._findings = [*self._findings, finding(Code.LIMITS_INCOMPLETE, place="Keystone")]
-        return table(parsed_args, COLUMNS, rows)
+        return table(parsed_args, columns(projects), rows)
 
     def _read(self, cloud: LimitsCloud, parsed_args: argparse.Namespace) -> tuple[Present, list[Project]]:
         if not parsed_args.project and not parsed_args.all_projects:

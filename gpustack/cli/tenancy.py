@@ -9,6 +9,7 @@ from gpustack.cli.common import Lister
 from gpustack.cli.options import option
 from gpustack.cli.output import Table, table
 from gpustack.cli.sync import ApplyCommand, PlanCommand
+from gpustack.cloud import identity
 from gpustack.offer.cloud_plan.plan import CloudPlan
 from gpustack.offer.tenancy.cloud import present
 from gpustack.offer.tenancy.model import ReservedHost, reserved
@@ -68,11 +69,17 @@ class TenancyShowCommand(OpenStackCommand, Lister):
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         """One row for each host and aggregate."""
+        connection = self.connection(parsed_args)
+        entries = list(reserved(present(connection, DEFAULT_TRAIT)))
+        ids = {project for entry in entries for project in entry.projects}
+        name = identity.distinct(identity.names(connection, "projects", ids).names)
         columns: tuple[Column[ReservedHost], ...] = (
             Column("Host", lambda entry: entry.host, "Host"),
             Column("Aggregate", lambda entry: entry.aggregate, "Aggregate"),
-            Column("Projects", lambda e: list(e.projects), "Projects", lambda e: ", ".join(e.projects) or "all"),
+            Column(
+                "Projects", lambda e: list(e.projects), "Projects", lambda e: ", ".join(map(name, e.projects)) or "all"
+            ),
             Column("Isolated", lambda entry: entry.isolated, "Isolated"),
             Column("Trait", lambda entry: entry.bears_trait, "Trait"),
         )
-        return table(parsed_args, columns, reserved(present(self.connection(parsed_args), DEFAULT_TRAIT)))
+        return table(parsed_args, columns, entries)

@@ -1,11 +1,12 @@
 """Keystone's projects and users: their names, their ids, and which projects it does not have."""
 
 import re
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
-from gpustack.base.errors import CloudError
+from gpustack.base.errors import CloudError, PlanError
 from gpustack.base.text import listed
 from gpustack.cloud import Connection
 from gpustack.cloud.session import Refused, each, find, listing, well_formed
@@ -109,20 +110,32 @@ def project(cloud: Connection, ref: str, lookup: Lookup | None = None) -> Projec
     """Return the only project that an id or a name means.
 
     :param lookup: finds projects; None to ask Keystone.
-    :raises CloudError: if there is none, or more than one in all domains; or if Keystone refuses.
+    :raises PlanError: if there is none, or more than one in all domains.
+    :raises CloudError: if Keystone refuses.
     """
     found = lookup(ref) if lookup else projects(cloud, ref)
     if len(found) == 1:
         return found[0]
-    several = listed([f"{entry.id} (domain {entry.domain})" for entry in found], _SHOWN)
-    what = f"{len(found)} projects are called {ref!r}: {several}" if found else f"no project is called {ref!r}"
-    raise CloudError(what, remedy="name the project by its id")
+    what = f"{len(found)} projects are called {ref!r}: {several(found)}" if found else f"no project is called {ref!r}"
+    raise PlanError(what, remedy="run `openstack project list`, and name the project by its id")
+
+
+def several(found: Sequence[Project]) -> str:
+    """The projects that one name means."""
+    return listed([f"{entry.id} (domain {entry.domain})" for entry in found], _SHOWN)
+
+
+def distinct(names: Mapping[str, str]) -> Callable[[str], str]:
+    """What people read for an id: its name, with the id if others have this name too; the id if it has none."""
+    ids = Counter(names.values())
+    shown = {entry: name if ids[name] == 1 else f"{name} ({entry})" for entry, name in names.items()}
+    return lambda entry: shown.get(entry, entry)
 
 
 def project_id(cloud: Connection, ref: str, lookup: Lookup | None = None) -> str:
     """Return the id of a project; an id is not looked up.
 
     :param lookup: as for :func:`project`.
-    :raises CloudError: if no project, or more than one, has this name; or if Keystone refuses.
+    :raises PlanError: as for :func:`project`.
     """
     return ref if is_id(ref) else project(cloud, ref, lookup).id

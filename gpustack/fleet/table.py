@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 
 from gpustack.base.columns import Column
+from gpustack.cloud.identity import distinct
 from gpustack.fleet.model import Fleet, Gpu, Holder, State
 from gpustack.fleet.summary import Group
 
@@ -48,15 +49,13 @@ def group_columns(fleet: Fleet, by: str, unknown: str) -> list[Column[Group]]:
     :param by: ``host``, ``model`` or ``project``.
     :param unknown: the column whose numbers the sources do not have.
     """
-
-    def name(group: Group) -> str | None:
-        return (fleet.projects.get(group.name, group.name) if by == "project" else group.name) or None
+    name = distinct(fleet.projects if by == "project" else {})
 
     def units(state: State) -> Column[Group]:
         return Column(state.value.capitalize(), lambda group: group.states[state], state.value.capitalize())
 
     shown: tuple[Column[Group], ...] = (
-        Column(by.capitalize(), name, by.capitalize()),
+        Column(by.capitalize(), lambda group: name(group.name) or None, by.capitalize()),
         Column("GPUs", lambda group: group.total, "GPUs"),
         Column("Free", lambda group: group.free, "Free"),
         *(units(state) for state in State if state is not State.FREE),
@@ -66,10 +65,10 @@ def group_columns(fleet: Fleet, by: str, unknown: str) -> list[Column[Group]]:
 
 
 def _owner(key: str, names: Mapping[str, str]) -> Iterator[Column[Gpu]]:
-    of = attrgetter(key)
+    of, shown = attrgetter(key), distinct(names)
 
     def each(gpu: Gpu) -> str:
-        return _joined([names.get(of(holder), of(holder)) for holder in gpu.holders])
+        return _joined([shown(of(holder)) for holder in gpu.holders])
 
     yield Column(key, lambda gpu: of(gpu.holder) or None if gpu.holder else None, key.capitalize(), each)
     yield Column(f"{key}_name", lambda gpu: names.get(of(gpu.holder)) if gpu.holder else None)

@@ -13,7 +13,7 @@ from typing import Literal
 from gpustack.base.files import data_table
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.text import quoted
-from gpustack.cloud.identity import Project
+from gpustack.cloud.identity import Project, several
 from gpustack.cloud.limits import Limit, Present
 from gpustack.fleet.cards import requested_gpus
 from gpustack.hosts.facts.model import Host
@@ -168,8 +168,7 @@ def _unknown(projects: Projects) -> Iterator[Finding]:
         if not found:
             yield finding(Code.QUOTA_PROJECT_UNKNOWN, place=ref)
         elif len(found) > 1:
-            listed = ", ".join(f"{project.id} (domain {project.domain})" for project in found)
-            yield finding(Code.QUOTA_PROJECT_AMBIGUOUS, place=ref, count=len(found), projects=listed)
+            yield finding(Code.QUOTA_PROJECT_AMBIGUOUS, place=ref, count=len(found), projects=several(found))
 
 
 def _of_cloud(present: Present) -> Iterator[Finding]:

@@ -1,10 +1,10 @@
 """Projects with their limits and use."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpustack.base.columns import Column
-from gpustack.cloud.identity import Project
+from gpustack.cloud.identity import Project, distinct
 from gpustack.cloud.limits import MARK, Limit, Present
 
 _PREFIX = "GPUs: "
@@ -46,18 +46,20 @@ class Share:
         return "project" if self.own else "default" if self.limit is not None else "unknown"
 
 
-COLUMNS: tuple[Column[Share], ...] = (
-    Column("project", lambda share: share.project.id, "Project", lambda share: share.project.name),
-    Column("project_name", lambda share: share.project.name),
-    Column("model", lambda share: share.model, "Model"),
-    Column("resource_class", lambda share: share.resource_class),
-    Column("limit", lambda share: share.limit, "Limit"),
-    Column("source", lambda share: share.source, "Source"),
-    Column("used", lambda share: share.used, "Used"),
-    Column("free", lambda share: share.free, "Free"),
-    Column("state", lambda share: share.state, "State"),
-)
-"""The columns of `gpustack quota show`."""
+def columns(projects: Iterable[Project]) -> tuple[Column[Share], ...]:
+    """The columns of `gpustack quota show`."""
+    shown = distinct({project.id: project.name for project in projects})
+    return (
+        Column("project", lambda share: share.project.id, "Project", lambda share: shown(share.project.id)),
+        Column("project_name", lambda share: share.project.name),
+        Column("model", lambda share: share.model, "Model"),
+        Column("resource_class", lambda share: share.resource_class),
+        Column("limit", lambda share: share.limit, "Limit"),
+        Column("source", lambda share: share.source, "Source"),
+        Column("used", lambda share: share.used, "Used"),
+        Column("free", lambda share: share.free, "Free"),
+        Column("state", lambda share: share.state, "State"),
+    )
 
 
 def description_of(model: str) -> str:

@@ -34,7 +34,7 @@ def projects(connection: Connection, tenancy: Tenancy | None, lookup: Lookup | N
     """Return the ids of the projects that a spec names.
 
     :param lookup: finds projects; None to ask Keystone.
-    :raises CloudError: if no project, or more than one, has a name.
+    :raises PlanError: if no project, or more than one, has a name.
     """
     entries = tenancy.aggregates.values() if tenancy else ()
     names = dict.fromkeys(name for entry in entries for name in entry.projects)

@@ -10,6 +10,7 @@ from gpustack.base.by_key import by_key
 from gpustack.base.columns import Column, codes
 from gpustack.base.errors import SpecError
 from gpustack.base.findings import Finding
+from gpustack.cloud.identity import distinct
 from gpustack.cloud.marks import Mark
 from gpustack.cloud.servers import Event, Server
 from gpustack.spec.model import Spec
@@ -147,7 +148,7 @@ def rules_of(spec: Spec, project_id: Callable[[str], str]) -> Rules:
 
     :param project_id: looks up the id of a project by its id or name.
     :raises SpecError: if the spec has no section ``reclaim``.
-    :raises gpustack.base.errors.CloudError: if a project can't be looked up.
+    :raises gpustack.base.errors.GpustackError: if a project can't be looked up.
     """
     section = spec.reclaim
     if section is None:
@@ -209,8 +210,8 @@ def columns(projects: Mapping[str, str], users: Mapping[str, str]) -> tuple[Colu
 
 
 def _owner(key: str, names: Mapping[str, str]) -> Iterator[Column[Decision]]:
-    of = attrgetter(f"server.{key}")
-    yield Column(key, of, key.capitalize(), lambda entry: names.get(of(entry)) or of(entry))
+    of, shown = attrgetter(f"server.{key}"), distinct(names)
+    yield Column(key, of, key.capitalize(), lambda entry: shown(of(entry)))
     yield Column(f"{key}_name", lambda entry: names.get(of(entry)))
 
 

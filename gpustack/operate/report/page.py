@@ -8,13 +8,14 @@ import base64
 import functools
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
 from gpustack import __version__
 from gpustack.base.files import share_dir, templates, write_atomic
 from gpustack.base.text import printable
+from gpustack.cloud.identity import distinct
 from gpustack.fleet.model import Fleet, Source, State
 from gpustack.fleet.summary import grouped
 from gpustack.operate.report import tables
@@ -69,7 +70,8 @@ def write(report: Report, directory: Path) -> Path:
 
 def parts(report: Report) -> Iterator[str]:
     """The text of the page, in parts."""
-    fleet = report.fleet
+    shown = distinct(report.fleet.projects)
+    fleet = replace(report.fleet, projects={entry: shown(entry) for entry in report.fleet.projects})
     models = grouped(fleet, "model")
     free, unknown = tables.free_rows(fleet)
     number = len({count.host for count in fleet.counts})

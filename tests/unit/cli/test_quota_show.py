@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gpustack.cloud.limits import Present
+from gpustack.cloud.identity import Project
+from gpustack.cloud.limits import MARK, Limit, Present
 from support.change_runs import without_cloud
 
 
@@ -32,3 +34,27 @@ def test_a_cloud_without_unified_limits_is_reported_with_the_next_step(
     assert "GPU454" in ran.err
     assert "gpustack quota apply" in ran.err
     assert "nova.quota.UnifiedLimitsDriver" in ran.err
+
+
+def test_projects_of_one_name_are_shown_with_their_ids(
+    gpustack: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class TwoOfOneName:
+        def __init__(self, connection: object) -> None:
+            pass
+
+        def present(self) -> Present:
+            return Present(defaults=(Limit(id="1", resource_class="CUSTOM_A", limit=2, description=f"GPUs: a {MARK}"),))
+
+        def all_projects(self) -> tuple[Project, ...]:
+            return tuple(Project(id=name, name="research") for name in ("p1", "p2"))
+
+        def used(self, project: str) -> dict[str, int]:
+            return {}
+
+    without_cloud(monkeypatch, tmp_path)
+    monkeypatch.setattr("gpustack.cli.quota_show.LimitsCloud", TwoOfOneName)
+    shown = gpustack("quota", "show", "--all-projects", "-f", "value", "-c", "Project").out
+    assert shown.splitlines() == ["research (p1)", "research (p2)"]
+    names = json.loads(gpustack("quota", "show", "--all-projects", "-f", "json").out)
+    assert [(share["project"], share["project_name"]) for share in names] == [("p1", "research"), ("p2", "research")]

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gpustack.base.errors import CloudError
-from gpustack.cloud.identity import Names, names, project, project_id, projects
+from gpustack.base.errors import CloudError, PlanError
+from gpustack.cloud.identity import Names, distinct, names, project, project_id, projects
 from support.fleet_cloud import StandIn
 
 VICTIM, FORGER = "a" * 32, "b" * 32
@@ -34,8 +34,13 @@ def test_a_project_named_like_an_id_gets_nothing_of_its_owner() -> None:
 
 def test_a_name_of_several_domains_lists_their_ids() -> None:
     cloud = keystone(entry(VICTIM, "research"), entry(FORGER, "research", "other"))
-    with pytest.raises(CloudError, match=rf"2 projects .*{VICTIM} \(domain default\), {FORGER} \(domain other\)"):
+    with pytest.raises(PlanError, match=rf"2 projects .*{VICTIM} \(domain default\), {FORGER} \(domain other\)"):
         project_id(cloud, "research")
+
+
+def test_names_of_several_ids_are_shown_with_them() -> None:
+    shown = distinct({"a": "x", "b": "y", "c": "x"})
+    assert [shown(entry) for entry in "abcd"] == ["x (a)", "y", "x (c)", "d"]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpustack.base.errors import CloudError
+from gpustack.base.errors import PlanError
 from gpustack.cloud.flavors import Sizes
 from gpustack.cloud.identity import Project
 from gpustack.offer.flavor.flavors import PresentFlavor
@@ -80,5 +80,5 @@ def test_each_project_is_looked_up_once() -> None:
 
 def test_a_project_that_keystone_lacks_is_an_error() -> None:
     stand_in = StandIn({"identity /projects": (200, {"projects": []})})
-    with pytest.raises(CloudError, match="no project is called 'x'"):
+    with pytest.raises(PlanError, match="no project is called 'x'"):
         projects(stand_in.connection, TENANCY)
