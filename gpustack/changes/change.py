@@ -16,6 +16,7 @@ from gpustack.base.operations import Operation
 
 Value = Any
 """JSON: None for an object that does not exist."""
+_EQUAL = ("id", "name", "why", "seen", "wanted")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,14 +140,11 @@ class CloudChange(Operation):
 
     def to_record(self) -> dict[str, Any]:
         """The change as a journal holds it."""
+        equal = {name: getattr(self, name) for name in _EQUAL}
         return {
             "key": self.key,
             "kind": self.object_kind,
-            "id": self.id,
-            "name": self.name,
-            "why": self.why,
-            "seen": self.seen,
-            "wanted": self.wanted,
+            **equal,
             "needs": list(self.needs),
             "about": dict(self.about),
         }
@@ -154,7 +152,7 @@ class CloudChange(Operation):
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Self:
         """The change of a journal's validated line."""
-        equal = {name: record[name] for name in ("id", "name", "why", "seen", "wanted", "about")}
+        equal = {name: record[name] for name in (*_EQUAL, "about")}
         return cls(**equal, needs=tuple(record["needs"]), tag=record["key"])
 
 

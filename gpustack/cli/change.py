@@ -32,6 +32,7 @@ from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Command, add_format, confirm, see_terminal
 from gpustack.cli.options import option, positive
 from gpustack.cloud import Connection, session
+from gpustack.cloud.config_files import cloud_names
 from gpustack.cloud.limits import LimitsCloud
 from gpustack.offer.quota.changes import completion
 
@@ -210,7 +211,7 @@ class ChangeCommand(OpenStackCommand):
         see_terminal(self)
         undo = ["undo", str(journal.absolute()) if journal else run, "--yes"]
         cloud = str(connection.config.name or "")
-        undo += ["--os-cloud", cloud] if cloud in session.cloud_names() else []
+        undo += ["--os-cloud", cloud] if cloud in cloud_names() else []
         return Guardian(run, (*undo, "--unless-confirmed", str(self.confirm_within)))
 
     def optional_connection(self, parsed_args: argparse.Namespace) -> Connection | None:

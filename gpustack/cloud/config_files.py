@@ -1,10 +1,15 @@
 """The files of openstacksdk's configuration: those that count, within limits."""
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Any
 
+from gpustack.base.errors import CloudError
 from gpustack.base.files import read_text
+
+MISFIT = (OSError, AttributeError, TypeError, ValueError, LookupError, RecursionError, ArithmeticError)
+"""Raised for a clouds.yaml with values of wrong types, or nested deeply."""
 
 
 def locations() -> dict[str, Any]:
@@ -34,3 +39,32 @@ def checked_locations() -> dict[str, Any]:
         except YamlLimitError as error:
             raise ValueError(f"{path}: {error}") from error
     return places
+
+
+def cloud_names() -> list[str]:
+    """The names of the clouds in ``clouds.yaml`` that :func:`gpustack.cloud.session.connect` accepts.
+
+    :raises CloudError: when the file can't be read.
+    """
+    import openstack.config
+    import openstack.exceptions
+
+    try:
+        places = checked_locations()
+        config = openstack.config.OpenStackConfig(**places)
+        named = (os.environ.get("OS_CLIENT_CONFIG_FILE") or "", *places["config_files"])
+        if not config.config_filename and (skipped := [path for path in named if os.access(path, os.R_OK)]):
+            raise ValueError(f"{skipped[0]} is neither YAML nor JSON")
+        return sorted(config.get_cloud_names()) if config.config_filename else []
+    except (openstack.exceptions.ConfigException, *MISFIT) as error:
+        raise CloudError(f"clouds.yaml can't be used: {error}", remedy="correct the file") from error
+
+
+def searched() -> str:
+    """The directories that are searched for clouds.yaml, and the clouds that are there."""
+    named = os.environ.get("OS_CLIENT_CONFIG_FILE")
+    places = dict.fromkeys(str(Path(file).parent) for file in locations()["config_files"])
+    with contextlib.suppress(CloudError):
+        names = ", ".join(cloud_names()) or "none"
+        return f"clouds found: {names} (searched: {', '.join(filter(None, (named, *places)))})"
+    return "clouds.yaml can't be read"

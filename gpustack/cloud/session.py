@@ -5,24 +5,20 @@ within the limits of :mod:`gpustack.cloud.time_limits`. No message contains a pa
 """
 
 import contextlib
-import os
 import re
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from gpustack.base.errors import CloudError
 from gpustack.cloud import Connection, reads
-from gpustack.cloud.config_files import checked_locations, locations
+from gpustack.cloud.config_files import MISFIT, checked_locations, searched
 from gpustack.cloud.microversions import Microversion
 
-_MISFIT = (OSError, AttributeError, TypeError, ValueError, LookupError, RecursionError, ArithmeticError)
-"""Raised for a clouds.yaml with values of wrong types, or nested deeply."""
 _SIGN_IN = "check the user, the password and the project in clouds.yaml or the OS_* variables"
 _FIND = (
     "check auth_url, region_name, interface and cacert of the cloud in clouds.yaml, or OS_AUTH_URL, OS_REGION_NAME,"
@@ -102,9 +98,9 @@ def connect(cloud: str | None = None) -> Connection:
     try:
         region = openstack.config.OpenStackConfig(**checked_locations()).get_one(cloud=cloud)
         return limited(openstack.connection.Connection(config=region))
-    except (openstack.exceptions.ConfigException, keystoneauth1.exceptions.ClientException, *_MISFIT) as error:
+    except (openstack.exceptions.ConfigException, keystoneauth1.exceptions.ClientException, *MISFIT) as error:
         raise CloudError(
-            f"the cloud's configuration can't be used: {str(error).rstrip('.')}; {_searched()}",
+            f"the cloud's configuration can't be used: {str(error).rstrip('.')}; {searched()}",
             remedy="name a cloud of clouds.yaml with --os-cloud or OS_CLOUD, or set the OS_* variables; clouds.yaml of"
             " the current directory is read only if OS_CLIENT_CONFIG_FILE names it",
         ) from error
@@ -214,35 +210,6 @@ def place_of(connection: Connection) -> dict[str, str]:
     }
 
 
-def cloud_names() -> list[str]:
-    """The names of the clouds in ``clouds.yaml`` that :func:`connect` accepts.
-
-    :raises CloudError: when the file can't be read.
-    """
-    import openstack.config
-    import openstack.exceptions
-
-    try:
-        places = checked_locations()
-        config = openstack.config.OpenStackConfig(**places)
-        named = (os.environ.get("OS_CLIENT_CONFIG_FILE") or "", *places["config_files"])
-        if not config.config_filename and (skipped := [path for path in named if os.access(path, os.R_OK)]):
-            raise ValueError(f"{skipped[0]} is neither YAML nor JSON")
-        return sorted(config.get_cloud_names()) if config.config_filename else []
-    except (openstack.exceptions.ConfigException, *_MISFIT) as error:
-        raise CloudError(f"clouds.yaml can't be used: {error}", remedy="correct the file") from error
-
-
-def _searched() -> str:
-    """The directories that are searched for clouds.yaml, and the clouds that are there."""
-    named = os.environ.get("OS_CLIENT_CONFIG_FILE")
-    places = dict.fromkeys(str(Path(file).parent) for file in locations()["config_files"])
-    with contextlib.suppress(CloudError):
-        names = ", ".join(cloud_names()) or "none"
-        return f"clouds found: {names} (searched: {', '.join(filter(None, (named, *places)))})"
-    return "clouds.yaml can't be read"
-
-
 @contextlib.contextmanager
 def translated_errors(doing: str, remedy: str | None = None) -> Iterator[None]:
     """Translate request errors of keystoneauth, openstacksdk and python-novaclient into CloudError.
@@ -331,8 +298,7 @@ def request(
     options: dict[str, Any] = {} if body is None else {"json": body}
     options |= {"headers": dict(headers)} if headers else {}
     with translated_errors(doing):
-        with _CREATION[service]:
-            proxy = getattr(cloud, service)
+        proxy = _proxy(cloud, service, doing)
         options |= {"microversion": version and version.number, "raise_exc": False}
         # Settings of clouds.yaml can have keystoneauth repeat writes.
         answer = proxy.request(path, method, connect_retries=0, status_code_retries=0, **options)
@@ -340,6 +306,19 @@ def request(
         raise _too_old(service, version, doing, _endpoint(answer, path))
     raise_refusal(answer, service, path, doing, forbidden or (_READING if method == "GET" else _WRITING))
     return answer
+
+
+def _proxy(cloud: Connection, service: str, doing: str) -> Any:  # noqa: ANN401 - of the SDK
+    """The SDK's proxy of a service, or the reason why its versions are unreadable, which the SDK does not show."""
+    from openstack.exceptions import NotSupported
+
+    with _CREATION[service], contextlib.suppress(NotSupported):
+        return getattr(cloud, service)
+    adapter = cloud.config.get_session_client(service)
+    where = str(adapter.get_endpoint(skip_discovery=True))
+    answer = adapter.get(where, raise_exc=False, authenticated=False, connect_retries=0, status_code_retries=0)
+    what = f"no version of the {service} API is readable: HTTP {answer.status_code}, {answer.reason}"
+    raise CloudError(f"can't {doing}: {what}", where=where, remedy=_RETRY)
 
 
 def raise_refusal(answer: Any, service: str, path: str, doing: str, forbidden: str = _READING) -> None:  # noqa: ANN401 - a response
@@ -451,9 +430,8 @@ def newest(cloud: Connection, oldest: Microversion, *newer: Microversion, doing:
     :raises Refused: when the compute API ends before ``oldest``.
     :raises CloudError: when the service can't be found.
     """
-    with translated_errors("find the compute service", _FIND):
-        with _CREATION["compute"]:
-            data = cloud.compute.get_endpoint_data()
+    with translated_errors("find the compute service", _FIND), _CREATION["compute"]:
+        data = cloud.compute.get_endpoint_data()
         where, last = (data.url, tuple(data.max_microversion or ())) if data else (None, ())
     if last and last < oldest.parts:
         raise _too_old("compute", oldest, doing, where, ".".join(map(str, last)))

@@ -335,8 +335,10 @@ def _notes(index: Index, listed: list[Gpu], unlisted: list[str]) -> Iterator[str
     yield from _closed(index, listed)
     shared = sorted({gpu.host for gpu in listed if not gpu.address and gpu.host})
     if shared:
+        silent = any(gap.source is Source.PLACEMENT for gap in index.answers.gaps)
+        which = "whose devices Placement did not show" if silent else "that report no devices to Placement"
         yield (
-            f"only GPUs in use are listed, without addresses, of hosts that report no devices to Placement:"
+            f"only GPUs in use are listed, without addresses, of hosts {which}:"
             f" {names(shared, 8)}; --config-file reads each GPU from Nova's databases"
         )
         if any(server.moving and server.devices for server in index.answers.servers or ()):

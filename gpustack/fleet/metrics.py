@@ -90,16 +90,7 @@ def _of_gpus(fleet: Fleet) -> Iterator[Metric]:
         "gpustack_gpu_allocated_info",
         "A GPU and the instance that has it; the value is 1.",
         ("hostname", "address", "server_id", "tenant_id", "user_id", "flavor"),
-        {
-            (
-                *_place(gpu),
-                _instance(holder),
-                holder.project,
-                holder.user,
-                holder.server.flavor if holder.server else "",
-            ): 1
-            for gpu, holder in held
-        },
+        {(*_place(gpu), _instance(h), h.project, h.user, h.server.flavor if h.server else ""): 1 for gpu, h in held},
     )
     yield gauge(
         "gpustack_gpu_allocated_since_timestamp_seconds",

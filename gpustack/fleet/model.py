@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from gpustack.base.by_key import by_key
+from gpustack.base.errors import PartialError
 from gpustack.base.findings import Finding
 from gpustack.base.hostnames import key
 from gpustack.cloud.compute import Service
@@ -183,6 +184,11 @@ class Fleet:
     def complete(self) -> bool:
         """Whether nothing is missing."""
         return not self.partial
+
+    def refuse_unknown(self, what: str) -> None:
+        """Raise :class:`PartialError`, with everything that is missing, if something is."""
+        if reasons := "; ".join(dict.fromkeys(f"{gap.source}: {gap.reason}" for gap in self.partial)):
+            raise PartialError(f"whether {what} is unknown: {reasons}", remedy="correct the source, then repeat this")
 
     def at(self, *names: str) -> list[Gpu]:
         """The GPUs of a host, by its names or those of its compute node; one with two of the names twice."""

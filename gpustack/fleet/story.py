@@ -35,11 +35,13 @@ def chosen(fleet: Fleet, host: str, address: str) -> Gpu:
     """Return the GPU at an address of a host.
 
     :raises UsageError: if the sources do not have it.
+    :raises PartialError: if one of them did not answer.
     """
     here = fleet.at(host)
     match = next((gpu for gpu in here if gpu.address == address), None)
     if match is not None:
         return match
+    fleet.refuse_unknown(f"{host} has a GPU {address} in service")
     if here and not any(gpu.address for gpu in here):
         raise UsageError(
             f"{host}: the GPUs of this host are known by number only, not by address",
@@ -47,7 +49,7 @@ def chosen(fleet: Fleet, host: str, address: str) -> Gpu:
         )
     known = ", ".join(gpu.address for gpu in here if gpu.address)
     raise UsageError(
-        f"{host} has no GPU {address} in service" + ("" if fleet.complete else ", as far as the sources answered"),
+        f"{host} has no GPU {address} in service",
         remedy=f"GPUs of this host: {known}" if known else "gpustack gpu list shows the hosts",
     )
 

@@ -11,16 +11,15 @@ from gpustack.fleet.summary import Group
 
 def _described(fleet: Fleet, holder: Holder) -> dict[str, object]:
     server = holder.server
+    known = {"server": "id", "server_name": "name", "status": "status", "flavor": "flavor"}
+    of_server = {key: getattr(server, name) or None if server else None for key, name in known.items()}
     return {
         "consumer": holder.consumer,
-        "server": server.id if server else None,
-        "server_name": server.name or None if server else None,
-        "status": server.status or None if server else None,
+        **of_server,
         "project": holder.project or None,
         "project_name": fleet.projects.get(holder.project),
         "user": holder.user or None,
         "user_name": fleet.users.get(holder.user),
-        "flavor": server.flavor or None if server else None,
         "since": f"{server.since:%FT%TZ}" if server and server.since else None,
         "migration": holder.migration,
         "amount": holder.amount,

@@ -47,14 +47,8 @@ class Problem:
 
     def to_dict(self) -> dict[str, object]:
         """The problem as plain data for JSON."""
-        return {
-            "severity": self.severity.value,
-            "path": self.path,
-            "line": self.line,
-            "column": self.column,
-            "message": self.message,
-            "suggestion": self.suggestion,
-        }
+        names = ("path", "line", "column", "message", "suggestion")
+        return {"severity": self.severity.value, **{name: getattr(self, name) for name in names}}
 
     def __str__(self) -> str:
         place = f"{self.line}:{self.column} {self.path}" if self.line is not None else self.path

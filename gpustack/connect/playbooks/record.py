@@ -110,14 +110,10 @@ class HostRecord:
     def to_dict(self) -> dict[str, object]:
         """The record as plain data for JSON."""
         return {
-            "host": self.host,
+            **{name: getattr(self, name) for name in ("host", "changed", "rebooted", "verified", "problem")},
             "outcome": str(self.outcome or "planned"),
-            "changed": self.changed,
             "operations": dict(self.operations),
-            "rebooted": self.rebooted,
-            "verified": self.verified,
             "reboot": [] if self.rebooted else list(self.reboot),
-            "problem": self.problem,
             "findings": [dict(finding) for finding in self.findings],
         }
 

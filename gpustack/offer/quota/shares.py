@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from gpustack.base.columns import Column
 from gpustack.cloud.identity import Project, distinct
@@ -54,11 +55,7 @@ def columns(projects: Iterable[Project]) -> tuple[Column[Share], ...]:
         Column("project_name", lambda share: share.project.name),
         Column("model", lambda share: share.model, "Model"),
         Column("resource_class", lambda share: share.resource_class),
-        Column("limit", lambda share: share.limit, "Limit"),
-        Column("source", lambda share: share.source, "Source"),
-        Column("used", lambda share: share.used, "Used"),
-        Column("free", lambda share: share.free, "Free"),
-        Column("state", lambda share: share.state, "State"),
+        *(Column(name, attrgetter(name), name.capitalize()) for name in ("limit", "source", "used", "free", "state")),
     )
 
 

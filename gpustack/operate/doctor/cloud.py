@@ -6,6 +6,7 @@ from pathlib import Path
 
 from gpustack.cloud import Connection
 from gpustack.cloud import session as cloudapi
+from gpustack.cloud.config_files import cloud_names
 from gpustack.cloud.flavors import Flavor, FlavorCloud
 from gpustack.cloud.placement import listed
 from gpustack.cloud.server_actions import ServiceCloud
@@ -35,7 +36,7 @@ def checks(cloud: str | None, spec: Spec | None = None, paths: Sequence[Path] = 
 def _checks(cloud: str | None, spec: Spec | None, paths: Sequence[Path]) -> Iterator[Check]:
     entries = len(spec.out_of_service) if spec else 0
     if cloud is None and not os.environ.get("OS_CLOUD") and not os.environ.get("OS_AUTH_URL"):
-        names = cloudapi.cloud_names()
+        names = cloud_names()
         if len(names) != 1:
             seen = f"clouds.yaml has {', '.join(names)}" if names else "no clouds.yaml and no OS_* variables"
             yield not_configured("Cloud", seen, _NAME_CLOUD)

@@ -55,7 +55,7 @@ class HostAnswer:
     def summary(self) -> str:
         """The answer in one line."""
         names = f"; aggregates: {', '.join(self.aggregates)}" if self.aggregates else ""
-        return f"{self.host}: {counts(self.gpus)}{names}"
+        return f"{self.host}: {counts(self.gpus) if self.gpus or not self.gaps else 'its GPUs are unknown'}{names}"
 
 
 def answer(cloud: Connection, name: str, sources: WhySources) -> HostAnswer:

@@ -84,6 +84,28 @@ def seconds_of_silence(cloud: Connection, service: str = "compute", path: str = 
     return time.monotonic() - begun
 
 
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        (
+            "unauthorized",
+            "{there}: can't list things: no version of the placement API is readable: HTTP 401, as the test",
+        ),
+        ("silent", "can't list things: placement at {there} gave no complete answer within"),
+        ("dies", "can't list things: "),
+    ],
+)
+def test_an_api_without_versions_is_named_with_the_reason(there: Services, fault: str, reason: str) -> None:
+    """The SDK only reports that the service has no supported version."""
+    there.faults["placement"], there.discovered = fault, False
+    with pytest.raises(CloudError) as caught:
+        things(connect(), "placement")
+    assert not isinstance(caught.value, Refused)
+    assert str(caught.value).startswith(reason.format(there=f"{there.url}/placement"))
+    assert "supported versions" not in str(caught.value)
+    assert "check that the API answers at this address" in str(caught.value)
+
+
 @pytest.mark.parametrize("fault", ["silent", "trickle", "trickling headers"])
 @pytest.mark.parametrize("discovered", [True, False])
 def test_a_silent_service_is_named_and_not_asked_again(there: Services, fault: str, discovered: bool) -> None:

@@ -6,11 +6,12 @@ from datetime import datetime
 
 import pytest
 
-from gpustack.base.errors import UsageError
+from gpustack.base.errors import PartialError, UsageError
 from gpustack.cloud.servers import Event
 from gpustack.fleet.answers import Answers
 from gpustack.fleet.index import named
 from gpustack.fleet.join import join
+from gpustack.fleet.model import Gap, Source
 from gpustack.fleet.placement import Consumer
 from gpustack.fleet.story import chosen, history, in_words, story
 from support.fleet_answers import device, facts, server
@@ -64,6 +65,13 @@ def test_a_gpu_that_is_not_there() -> None:
         chosen(fleet, "gpu2", "0000:81:00.0")
     with pytest.raises(UsageError, match="--config-file"):
         chosen(join(Answers(servers=(server("vm1", "gpu1"),))), "gpu1", "0000:81:00.0")
+
+
+def test_a_gpu_that_a_silent_source_may_have() -> None:
+    gap = Gap(source=Source.PLACEMENT, reason="nobody answers")
+    for answers in (Answers(gaps=(gap,)), Answers(servers=(server("vm1", "gpu1"),), gaps=(gap,))):
+        with pytest.raises(PartialError, match=r"whether gpu1 has a GPU 0000:81:00\.0 .* unknown: Placement: nobody"):
+            chosen(join(answers), "gpu1", "0000:81:00.0")
 
 
 def test_history_is_complete_or_names_what_is_missing() -> None:

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from gpustack.base.errors import UsageError
+from gpustack.base.errors import PartialError, UsageError
 from gpustack.changes.change import ChangeOutcome, ChangeResult
 from gpustack.changes.journal import RunJournal, new_id
 from gpustack.changes.journal_lines import Cloud, RunHead
 from gpustack.cloud.compute import Service
 from gpustack.cloud.placement import Inventory
 from gpustack.fleet.cards import Models
-from gpustack.fleet.model import MDEV, Fleet, Gpu, HostCount, Source, State
+from gpustack.fleet.model import MDEV, Fleet, Gap, Gpu, HostCount, Source, State
 from gpustack.fleet.read import Given
 from gpustack.hosts.facts.model import Host
 from gpustack.operate.gpu_service.changes import reservation
@@ -215,6 +215,14 @@ def test_a_host_without_known_gpus_leads_to_others(cloud: StandIn) -> None:
         look(cloud.connection, fleet, "gpu1", CARD, given, force=False)
     with pytest.raises(UsageError, match="Hosts with GPUs: none that a source names\n"):
         look(cloud.connection, Fleet(services=(SERVICE,)), "gpu1", CARD, Given(), force=False)
+
+
+def test_a_gpu_that_a_silent_source_may_have_is_not_unknown(cloud: StandIn) -> None:
+    gap = Gap(source=Source.PLACEMENT, reason="nobody answers")
+    fleet = Fleet(services=(SERVICE,), partial=(gap,))
+    with pytest.raises(PartialError, match=r"whether gpu1 has a GPU .* is unknown: Placement: nobody answers"):
+        look(cloud.connection, fleet, "gpu1", CARD, Given(), force=False)
+    assert look(cloud.connection, fleet, "gpu1", CARD, Given(), force=True).gpu is None
 
 
 def test_the_service_is_that_of_the_fleet_or_of_nova(cloud: StandIn) -> None:
