@@ -95,7 +95,7 @@ def file_remedy(error: OSError) -> str:
     if error.errno == errno.ENOENT and path is not None and not os.path.lexists(path.parent):
         return f"check the path, or run: mkdir -p {quoted(path.parent)}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"free space on the file system: df -h {quoted(path.parent if path else '.')}"
+        return f"free space on the file system{f': df -h {quoted(path.parent)}' if path else ' of the output'}"
     if error.errno in (errno.EACCES, errno.EPERM):
         return "run gpustack as a user who may access the file" + (
             f": ls -ld {quoted(path.parent)} {quoted(path)}" if path else ""

@@ -73,11 +73,15 @@ def loaded_summary(entry: commandmanager.EntryPointT) -> str:
     return summary[:1].lower() + summary[1:]
 
 
-class _LogFormatter(logging.Formatter):
-    """A formatter with printable text: logs are also read in a terminal."""
+class _LogFile(logging.FileHandler):
+    """A log with printable text, as logs are also read in a terminal. On a full disk it ends with one message."""
 
     def format(self, record: logging.LogRecord) -> str:
         return printable(super().format(record), keep=LAYOUT)
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802, ARG002 - the name is logging's
+        logging.getLogger().removeHandler(self)
+        logging.getLogger(NAME).error("%s: the log ends here: %s", self.baseFilename, sys.exc_info()[1])
 
 
 class Gpustack(app.App):
@@ -152,8 +156,8 @@ class Gpustack(app.App):
         self._handlers = [console]
         if self.options.log_file:
             make_private(Path(self.options.log_file))  # the log contains requests and responses
-            self._handlers.append(logging.FileHandler(self.options.log_file, encoding="utf-8"))
-            self._handlers[-1].setFormatter(_LogFormatter(self.LOG_FILE_MESSAGE_FORMAT))
+            self._handlers.append(_LogFile(self.options.log_file, encoding="utf-8"))
+            self._handlers[-1].setFormatter(logging.Formatter(self.LOG_FILE_MESSAGE_FORMAT))
         for handler in self._handlers:
             root.addHandler(handler)
 
@@ -161,7 +165,8 @@ class Gpustack(app.App):
         """Restore the previous logging configuration."""
         for handler in self._handlers:
             logging.getLogger().removeHandler(handler)
-            handler.close()
+            with contextlib.suppress(OSError):  # of a full disk
+                handler.close()
 
     def run(self, argv: list[str]) -> int:
         """Run one command line and return its exit code; every error is printed on stderr."""

@@ -84,9 +84,8 @@ gpustack capacity gpustack.yaml --empty --simulate g1.k4200.1:50,g1.k4200.8:10 -
         by_name = {flavor.name: flavor for flavor in desired.flavors}
         for name in names:
             if name not in by_name:
-                raise UsageError(
-                    f"the spec has no flavor {name!r}", remedy=f"its flavors: {', '.join(by_name) or 'none'}"
-                )
+                remedy = f"its flavors: {', '.join(by_name) or 'none'}"
+                raise UsageError(f"the spec has no flavor {name!r}", remedy=remedy)
         cloud = self.connection(parsed_args)
         scheduler = scheduler_of(parsed_args)
         with counting(self, "reading instances") as progress:

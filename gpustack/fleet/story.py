@@ -48,10 +48,8 @@ def chosen(fleet: Fleet, host: str, address: str) -> Gpu:
             remedy="add --config-file with the configuration of nova-api: the databases have the addresses",
         )
     known = ", ".join(gpu.address for gpu in here if gpu.address)
-    raise UsageError(
-        f"{host} has no GPU {address} in service",
-        remedy=f"GPUs of this host: {known}" if known else "gpustack gpu list shows the hosts",
-    )
+    remedy = f"GPUs of this host: {known}" if known else "`gpustack gpu list` shows the hosts"
+    raise UsageError(f"{host} has no GPU {address} in service", remedy=remedy)
 
 
 def story(fleet: Fleet, gpu: Gpu, host: Host | None, events: Sequence[Event]) -> dict[str, object]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import subprocess
 import sys
@@ -279,6 +281,20 @@ def test_log_file(gpustack, snapshots, tmp_path):
     log = tmp_path / "log"
     assert gpustack("--log-file", log, "scan", "--snapshot", snapshots / "k4200.json").code == 0
     assert log.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_full_disk_ends_the_log_with_one_message(caplog):
+    log, root = app._LogFile("/dev/full"), logging.getLogger()
+    root.addHandler(log)
+    try:
+        for _ in range(3):
+            logging.getLogger("library").warning("a request")
+    finally:
+        root.removeHandler(log)
+        with contextlib.suppress(OSError):
+            log.close()
+    ends = [record.getMessage() for record in caplog.records if record.name == "gpustack"]
+    assert ends == ["/dev/full: the log ends here: [Errno 28] No space left on device"]
 
 
 def finding(place, message="it is so", code="GPU901", severity=Severity.WARNING):
