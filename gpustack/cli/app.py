@@ -79,7 +79,7 @@ class _LogFile(logging.FileHandler):
     def format(self, record: logging.LogRecord) -> str:
         return printable(super().format(record), keep=LAYOUT)
 
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802, ARG002 - the name is logging's
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name is logging's
         logging.getLogger().removeHandler(self)
         logging.getLogger(NAME).error("%s: the log ends here: %s", self.baseFilename, sys.exc_info()[1])
 

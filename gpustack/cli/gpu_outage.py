@@ -73,8 +73,7 @@ class _OutageCommand(FleetCommand, ChangeCommand):
     def _refuse_without_rights(self, plan: OutagePlan, parsed_args: argparse.Namespace) -> None:
         cloud = self.connection(parsed_args)
         kinds = {type(operation) for operation in plan.operations}
-        allowed = [(may_switch if kind is ReasonChange else may_reserve)(cloud) for kind in kinds]
-        if not all(allowed):
+        if not all((may_switch if kind is ReasonChange else may_reserve)(cloud) for kind in kinds):
             raise CloudError(
                 "the user may not change services of Nova, or inventories of Placement; nothing was changed",
                 remedy="use a cloud of clouds.yaml whose user has both rights: os_compute_api:os-services:update, and"

@@ -83,8 +83,9 @@ gpustack health --snapshot hosts.json -f json --exit-code; journalctl -k -b | gp
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Print the totals; report the findings, and the hosts that could not be read."""
         if parsed_args.formatter == "table":
-            judged_gpus = [health for of_host in self._reports for health in of_host.gpus]
-            states = Counter("with findings" if gpu.findings else gpu.without_findings for gpu in judged_gpus)
+            states = Counter(
+                "with findings" if g.findings else g.without_findings for r in self._reports for g in r.gpus
+            )
             self.show_total({"host": len(self._reports), "GPU": states.total()}, states)
         judged = zip(self._gathered.hosts, self._reports, strict=True) if self._reports else ()
         report_without_gpus(self, (host for host, report in judged if not report.gpus))

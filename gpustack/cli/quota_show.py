@@ -1,6 +1,7 @@
 """``gpustack quota show``: limits of GPUs and their use, for administrators and for users of a project."""
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import replace
 
 from gpustack.base.findings import Code, finding
@@ -38,21 +39,19 @@ gpustack quota show --project research"""
         """One row for each project and model."""
         models = wanted(load_spec(parsed_args.spec)).models if parsed_args.spec else {}
         cloud = LimitsCloud(self.connection(parsed_args))
-        present, projects = self._read(cloud, parsed_args)
+        present, (projects, everyone) = self._read(cloud, parsed_args)
         rows = list(shares(present, projects, models))
         if not rows:
             missing = "limit for a GPU" if present.defaults else "limits, so no unified limits"
             self._findings = [finding(Code.NO_GPU_LIMITS, place="Keystone", missing=f"no registered {missing}")]
         if not present.complete:
             self._findings = [*self._findings, finding(Code.LIMITS_INCOMPLETE, place="Keystone")]
-        return table(parsed_args, columns(projects), rows)
+        return table(parsed_args, columns(everyone), rows)
 
-    def _read(self, cloud: LimitsCloud, parsed_args: argparse.Namespace) -> tuple[Present, list[Project]]:
+    def _read(self, cloud: LimitsCloud, parsed_args: argparse.Namespace) -> tuple[Present, list[Sequence[Project]]]:
         if not parsed_args.project and not parsed_args.all_projects:
             present, project = cloud.own()
-            return present, [project]
-        present = cloud.present()
-        projects = list(cloud.all_projects())
-        if parsed_args.project:
-            projects = [cloud.named_project(name) for name in dict.fromkeys(parsed_args.project)]
-        return replace(present, used={project.id: cloud.used(project.id) for project in projects}), projects
+            return present, [[project], [project]]
+        present, everyone = cloud.present(), cloud.all_projects()
+        projects = [cloud.named_project(name) for name in dict.fromkeys(parsed_args.project or ())] or everyone
+        return replace(present, used={project.id: cloud.used(project.id) for project in projects}), [projects, everyone]

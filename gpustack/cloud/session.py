@@ -231,7 +231,8 @@ def translated_errors(doing: str, remedy: str | None = None) -> Iterator[None]:
     except (failures.Unauthorized, failures.MissingRequiredOptions, failures.MissingAuthPlugin) as error:
         raise CloudError(f"can't {doing}{signing}: {error}", remedy=_SIGN_IN) from error
     except (failures.SSLError, failures.CatalogException, openstack.exceptions.ServiceDisabledException) as error:
-        raise CloudError(f"can't {doing}: {error}", remedy=_FIND) from error
+        reason = str(error).rpartition("service catalog: ")[2]  # before it, the SDK calls the service disabled
+        raise CloudError(f"can't {doing}: {reason}", remedy=_FIND) from error
     except (failures.ClientException, openstack.exceptions.SDKException) as error:
         if isinstance(error.__context__, failures.RetriableConnectionFailure):
             # A failed discovery of versions suggests to check the address, also of a silent Keystone.

@@ -49,6 +49,9 @@ def test_projects_of_one_name_are_shown_with_their_ids(
         def all_projects(self) -> tuple[Project, ...]:
             return tuple(Project(id=name, name="research") for name in ("p1", "p2"))
 
+        def named_project(self, ref: str) -> Project:
+            return next(project for project in self.all_projects() if project.id == ref)
+
         def used(self, project: str) -> dict[str, int]:
             return {}
 
@@ -56,5 +59,6 @@ def test_projects_of_one_name_are_shown_with_their_ids(
     monkeypatch.setattr("gpustack.cli.quota_show.LimitsCloud", TwoOfOneName)
     shown = gpustack("quota", "show", "--all-projects", "-f", "value", "-c", "Project").out
     assert shown.splitlines() == ["research (p1)", "research (p2)"]
+    assert gpustack("quota", "show", "--project", "p1", "-f", "value", "-c", "Project").out == "research (p1)\n"
     names = json.loads(gpustack("quota", "show", "--all-projects", "-f", "json").out)
     assert [(share["project"], share["project_name"]) for share in names] == [("p1", "research"), ("p2", "research")]

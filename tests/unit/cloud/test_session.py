@@ -15,6 +15,7 @@ import pytest
 import requests
 from keystoneauth1 import exceptions as failures
 from novaclient import exceptions as of_novaclient
+from openstack.exceptions import ServiceDisabledException
 
 from gpustack.base.errors import CloudError
 from gpustack.cli.app import main
@@ -141,6 +142,13 @@ def test_a_missing_resource_is_none() -> None:
         (failures.ConnectFailure("nobody there"), Unanswered, "can't list things: nobody there"),
         (failures.Unauthorized("who"), CloudError, "can't list things, because the sign-in failed: who"),
         (failures.EndpointNotFound("no endpoint"), CloudError, "can't list things: no endpoint"),
+        (
+            ServiceDisabledException(
+                "Service 'x' is disabled. The service is not present in the service catalog: gone"
+            ),
+            CloudError,
+            "^can't list things: gone\n",
+        ),
         (OSError("no route"), CloudError, "can't list things: no route"),
         (of_novaclient.Conflict(409, "it is locked"), Refused, "can't list things: HTTP 409, it is locked"),
     ],
