@@ -77,8 +77,7 @@ gpustack health --snapshot hosts.json -f json --exit-code; journalctl -k -b | gp
             for report in self._reports
             for entry in (*report.others, *(found for health in report.gpus for found in health.findings))
         ]
-        judged = [health for report in self._reports for health in report.gpus]
-        return table(parsed_args, columns(use=parsed_args.instances), judged)
+        return table(parsed_args, columns(use=parsed_args.instances), [gpu for r in self._reports for gpu in r.gpus])
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Print the totals; report the findings, and the hosts that could not be read."""
@@ -128,6 +127,4 @@ gpustack health --snapshot hosts.json -f json --exit-code; journalctl -k -b | gp
         return table(parsed_args, SIGNS, report.signs)
 
     def _baseline(self, path: Path | None) -> dict[str, Host] | None:
-        if path is None:
-            return None
-        return {host.hostname: host for host in load_snapshot(path)}
+        return None if path is None else {host.hostname: host for host in load_snapshot(path)}

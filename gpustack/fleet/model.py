@@ -185,12 +185,11 @@ class Fleet:
         """Whether nothing is missing."""
         return not self.partial
 
-    def refuse_unknown(self, what: str) -> None:
+    def refuse_unknown(self, what: str, more: str = "") -> None:
         """Raise :class:`PartialError`, with everything that is missing, if something is."""
         if reasons := "; ".join(dict.fromkeys(f"{gap.source}: {gap.reason}" for gap in self.partial)):
-            raise PartialError(
-                f"whether {what} is unknown: {reasons}", remedy="correct the source, or use a user who may read it"
-            )
+            remedy = f"correct the source, or use a user who may read it{more}"
+            raise PartialError(f"whether {what} is unknown: {reasons}", remedy=remedy)
 
     def at(self, *names: str) -> list[Gpu]:
         """The GPUs of a host, by its names or those of its compute node; one with two of the names twice."""

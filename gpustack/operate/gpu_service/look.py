@@ -58,7 +58,7 @@ def look(cloud: Connection, fleet: Fleet, host: str, address: str, given: Given,
         one_time_use=gpu is not None and placement.ONE_TIME_USE in gpu.traits,
     )
     if gpu is None and entry is None and not (function and card and is_gpu(card)) and not seen.closed and not force:
-        fleet.refuse_unknown(f"{service.host} has a GPU {address}")
+        fleet.refuse_unknown(f"{service.host} has a GPU {address}", "; if you know that it has, add --force")
         known = {gpu.address for gpu in here}
         known |= {of.address for of in facts.functions.values() if is_gpu(of)} if facts else set()
         raise _unknown(service.host, address, known, _hosts(fleet, given))

@@ -105,7 +105,8 @@ class InstanceAnswer:
         server, failure = self.boot.server, self.failure
         if failure is None:
             broken = sum(bool(gpu.broken) for gpu in self.gpus)
-            return f"{server.label}: {server.status}, {counted(server.count, 'GPU')}, {broken} with a broken link"
+            has = f"{counted(server.count, 'GPU')}, {broken} with a broken link"
+            return f"{server.label}: {server.status}, {has if server.placed else 'no GPU: it is on no host'}"
         at = f"{failure.at:%F %T} UTC" if failure.at else "an unknown time"
         text = f"{server.label}: {server.status}; failed at {at} ({failure.phase}): {failure.reason}"
         return text if self.now is None else f"{text}; fits on {counted(len(_fitting(self.now)), 'host')} now"

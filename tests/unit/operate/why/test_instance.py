@@ -493,6 +493,13 @@ def test_each_record_of_a_running_instance_is_compared(
     assert found.gaps == ([f"gpu1: {usage.gap}"] if usage and usage.gap else [])
 
 
+def test_a_shelved_instance_has_no_gpu(cell: CellFile) -> None:
+    found = followed(running(), cell, None)
+    shelved = replace(found.boot.server, status="SHELVED_OFFLOADED", placed=False)
+    found = replace(found, boot=replace(found.boot, server=shelved))
+    assert found.summary.endswith(": SHELVED_OFFLOADED, no GPU: it is on no host")
+
+
 def test_gpus_of_another_host_are_left_to_clean_up(cell: CellFile) -> None:
     """During a resize and after an evacuation, an instance has GPUs of two hosts, perhaps at the same address."""
     node = cell.host("gpu0", seen=1)
