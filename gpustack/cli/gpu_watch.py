@@ -136,8 +136,8 @@ gpustack gpu watch --textfile gpustack-gpus.prom --once; gpustack gpu watch --li
         try:
             port = page.serve(address, port)
         except OSError as error:
-            remedy = "name another address or port with --listen"
-            raise GpustackError(f"can't listen on {shown}:{port}: {error.strerror}", remedy=remedy) from error
+            reason = str(error.strerror).partition(" (")[0]  # Python adds the address
+            raise GpustackError(f"can't listen on {shown}:{port}: {reason}", remedy="name another port") from error
         self.report(f"metrics: http://{shown}:{port}/metrics")
 
     def _collect(self, page: Page, parsed_args: argparse.Namespace) -> GpustackError | None:

@@ -19,7 +19,7 @@ from gpustack.cloud import Connection, reads
 from gpustack.cloud.config_files import MISFIT, checked_locations, searched
 from gpustack.cloud.microversions import Microversion
 
-_SIGN_IN = "check the user, the password and the project in clouds.yaml or the OS_* variables"
+_SIGN_IN = "check the user, the password or the token, and the project in clouds.yaml or the OS_* variables"
 _FIND = (
     "check auth_url, region_name, interface and cacert of the cloud in clouds.yaml, or OS_AUTH_URL, OS_REGION_NAME,"
     " OS_INTERFACE and OS_CACERT"
@@ -237,7 +237,8 @@ def translated_errors(doing: str, remedy: str | None = None) -> Iterator[None]:
         if isinstance(error.__context__, failures.RetriableConnectionFailure):
             # A failed discovery of versions suggests to check the address, also of a silent Keystone.
             raise Unanswered(f"can't {doing}: {error.__context__}", remedy=_RETRY) from error
-        raise CloudError(f"can't {doing}: {error}", remedy=remedy) from error
+        refused = isinstance(error, failures.NotFound)  # Keystone's answer to an invalid token
+        raise CloudError(f"can't {doing}: {error}", remedy=_SIGN_IN if refused else remedy) from error
     except ValueError as error:
         raise Unanswered(f"can't {doing}: the answer is not valid JSON", remedy=_OTHER_SERVICE) from error
     except (*_MALFORMED, RecursionError) as error:  # keystoneauth does not check the answer of Keystone

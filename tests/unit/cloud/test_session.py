@@ -149,6 +149,7 @@ def test_a_missing_resource_is_none() -> None:
             CloudError,
             "^can't list things: gone\n",
         ),
+        (failures.NotFound("bad token"), CloudError, "can't list things: bad token.*\n.*the password or the token"),
         (OSError("no route"), CloudError, "can't list things: no route"),
         (of_novaclient.Conflict(409, "it is locked"), Refused, "can't list things: HTTP 409, it is locked"),
     ],
