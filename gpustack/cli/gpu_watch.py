@@ -137,7 +137,7 @@ gpustack gpu watch --textfile gpustack-gpus.prom --once; gpustack gpu watch --li
             port = page.serve(address, port)
         except OSError as error:
             reason = str(error.strerror).partition(" (")[0]  # Python adds the address
-            raise GpustackError(f"can't listen on {shown}:{port}: {reason}", remedy="name another port") from error
+            raise GpustackError(f"can't listen on {shown}:{port}: {reason}", remedy="listen elsewhere") from error
         self.report(f"metrics: http://{shown}:{port}/metrics")
 
     def _collect(self, page: Page, parsed_args: argparse.Namespace) -> GpustackError | None:
