@@ -116,7 +116,7 @@ class FlavorError(GpustackError):
 
 
 class PartialError(GpustackError):
-    """The list or metrics of GPUs are partial: a source did not answer, or refused the user; the rest was printed."""
+    """A list, metrics or an answer about GPUs is partial: a source did not answer or refused; the rest was printed."""
 
     exit_code = 23
 

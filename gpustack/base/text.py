@@ -63,13 +63,13 @@ def quoted(value: object) -> str:
 
 
 def listed(names: Sequence[str], shown: int) -> str:
-    """Names in one line; of a long list, the first ones and the number of the others.
+    """Names in one line, whatever they contain; of a long list, the first ones and the number of the others.
 
     >>> listed(["gpu01", "gpu02", "gpu03"], 2)
     'gpu01, gpu02 and 1 more'
     """
     more = len(names) - shown
-    return ", ".join(names[:shown]) + (f" and {more} more" if more > 0 else "")
+    return ", ".join(printable(name, keep="") for name in names[:shown]) + (f" and {more} more" if more > 0 else "")
 
 
 def clipped(text: str, longest: int = 80) -> str:

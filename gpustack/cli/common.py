@@ -259,7 +259,7 @@ class _Voice(command.Command):
 
         return IN_TEXT.sub(one, text)
 
-    def following(self, name: str, own: Mapping[str, object], given: str = "") -> str | None:
+    def following(self, name: str, own: Mapping[str, object], given: str | None = None) -> str | None:
         """Another command as one types it, with its own arguments and those of this one; None if it can't get all."""
         if name not in self._parsers:
             parser = command_class(name)(self.app, self.app_args, cmd_name=name).get_parser(name)

@@ -23,7 +23,7 @@ _DROPPED = frozenset({"check", "diff", "yes", "journal", "log", "formatter", "fo
 """Options that the next command does not get."""
 _PRIVATE = frozenset({"db_url", "extra_vars"})
 """Options whose values may be secret: without them, the next command would be another one, so it is not printed."""
-_RESULTS = frozenset({"out", "metrics", "findings", "exit_code"})
+_CHOICES = ("out", "metrics", "findings", "exit_code", "host", "instance", "project", "user", "model", "state")
 _SOURCES = ("root", "kernel_log")
 """Hosts that only some commands can read."""
 _READ_HERE = frozenset({"local", "root", "snapshot"})
@@ -55,7 +55,7 @@ def arguments(
     values: Mapping[str, object],
     defaults: Callable[[str], object],
     following: argparse.ArgumentParser,
-    typed: str = "",
+    typed: str | None = None,
 ) -> str | None:
     """The arguments of the next command, quoted for a shell; None if it can't get all that the present one had.
 
@@ -63,7 +63,7 @@ def arguments(
     :param values: the parsed arguments of the present command.
     :param defaults: their defaults by name.
     :param following: the parser of the next command.
-    :param typed: the arguments that a text has: no others of its own, and no results, are added.
+    :param typed: the arguments that a text has, to which those are added that it lacks.
     """
     known = {action.dest for action in following._actions}
     if any(values.get(name) for name in _PRIVATE) or any(values.get(n) and n not in known for n in _SOURCES):
@@ -71,7 +71,7 @@ def arguments(
     words: list[str] = []
     for action in sorted(following._actions, key=lambda action: bool(action.option_strings)):
         name, spelled = action.dest, {*action.option_strings}
-        if typed and (not spelled or name in _RESULTS or spelled.intersection(typed.split())):
+        if typed is not None and (not spelled or name in _CHOICES or spelled.intersection(typed.split())):
             continue
         given = name if name in values else _EQUIVALENT.get(name, name)
         value = values.get(given) if given not in _DROPPED and values.get(given) != defaults(given) else None

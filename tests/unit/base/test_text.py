@@ -40,6 +40,7 @@ def test_data_is_printable_at_each_level() -> None:
 )
 def test_long_lists_name_the_number_of_the_others(shown: int, text: str) -> None:
     assert listed(["a", "b", "c"], shown) == text
+    assert listed(["a\n\x1b[2J", "b\tc"], 8) == r"a\n\x1b[2J, b\tc"
 
 
 def test_words_of_a_paragraph_stay_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,6 +92,9 @@ def test_commands_in_texts_get_the_options_of_the_present_one() -> None:
     text = "run `gpustack cleanup plan --host y --class Q --os-cloud CLOUD`; gpustack cleanup apply does"
     shown = "run `gpustack cleanup plan --config-file n.conf --os-cloud 'a b' --host y --class Q`"
     assert command.completed(text) == f"{shown}; gpustack cleanup apply does"
+    assert command.completed("`gpustack gpu list` shows the hosts").startswith(
+        "`gpustack gpu list --os-cloud 'a b' --c"
+    )
     assert command.completed(command.completed(text)) == command.completed(text)
 
 
