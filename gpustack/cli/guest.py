@@ -71,9 +71,8 @@ def chosen(spec: Spec, names: list[str]) -> dict[str, str]:
         raise UsageError("the spec has no flavors", remedy="add a section flavors to the spec")
     for name in names:
         if name not in (*known, *spec.flavors):
-            raise UsageError(
-                f"the spec has no flavor {name}", remedy=f"flavors: {', '.join({**known, **spec.flavors})}"
-            )
+            remedy = f"flavors: {', '.join({**known, **spec.flavors})}"
+            raise UsageError(f"the spec has no flavor {name}", remedy=remedy)
     return {name: entry for name, entry in known.items() if not names or name in names or entry in names}
 
 

@@ -111,10 +111,8 @@ def state(
 def _zone(aggregates: Sequence[Aggregate], wanted: str, scheduler: Scheduler) -> str:
     zones = sorted({zone for entry in aggregates for zone in [entry.metadata.get(ZONE)] if zone})
     if wanted and wanted not in zones:
-        raise UsageError(
-            f"no aggregate has the availability zone {wanted!r}",
-            remedy=f"zones of aggregates: {', '.join(zones) or 'none'}",
-        )
+        remedy = f"zones of aggregates: {', '.join(zones) or 'none'}"
+        raise UsageError(f"no aggregate has the availability zone {wanted!r}", remedy=remedy)
     # Nova ignores a default zone that no aggregate has.
     return wanted or (scheduler.zone if scheduler.zone in zones else "")
 

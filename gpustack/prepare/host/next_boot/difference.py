@@ -236,8 +236,8 @@ def findings(host: Host, difference: BootDifference, desired: Desired | None = N
         return
     line, place = CommandLine(text=after.line), f"{host.hostname} {after.place}"
     if after.words is not None and (lacking := [a for a in desired.arguments if not fulfils(line, a)]):
-        entry = {"entry": after.entry, "why": after.why, "arguments": ", ".join(lacking)}
-        yield finding(Code.NEXT_BOOT_LACKS_ARGUMENTS, place=place, **entry, how=_of_loader(host, _CHOOSING))
+        code, missing, how = Code.NEXT_BOOT_LACKS_ARGUMENTS, ", ".join(lacking), _of_loader(host, _CHOOSING)
+        yield finding(code, place=place, entry=after.entry, why=after.why, arguments=missing, how=how)
     if desired.entries is not None and len(after.line) + BOOT_IMAGE > LONGEST_COMMAND_LINE:
         yield finding(Code.ENTRY_LINE_TOO_LONG, place=place, length=len(after.line), longest=LONGEST_COMMAND_LINE)
     yield from obstacles.kernel_findings(host, after, desired.binding.early_modules)
