@@ -23,7 +23,7 @@ from gpustack.fleet.join import join
 from gpustack.fleet.model import Fleet, Gap, Source, State
 from gpustack.fleet.read import Detail, Given, read
 from gpustack.fleet.select import Criteria, selected
-from gpustack.fleet.story import chosen, history, in_words, story
+from gpustack.fleet.story import chosen, history, shown, story
 from gpustack.fleet.summary import by_project, grouped, noted
 from gpustack.fleet.table import columns as columns_of
 from gpustack.fleet.table import group_columns
@@ -203,7 +203,7 @@ class GpuShowCommand(FleetCommand, ShowOne):
                 self._fleet = replace(self._fleet, partial=(*self._fleet.partial, gap))
         fields = story(self._fleet, gpu, named(self._given.hosts, {gpu.host, gpu.node}), events)
         if not is_for_machines(parsed_args):
-            return tuple(fields), tuple(TableCell(value, in_words(value), keep="\n") for value in fields.values())
+            return tuple(fields), tuple(TableCell(value, shown(value), keep="\n") for value in fields.values())
         return tuple(fields), tuple(fields.values())
 
     def after(self, parsed_args: argparse.Namespace) -> int:

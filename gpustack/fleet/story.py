@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from gpustack.base.columns import described
+from gpustack.base.columns import described, in_words
 from gpustack.base.errors import CloudError, UsageError
 from gpustack.cloud import Connection
 from gpustack.cloud.servers import Event, actions, moves
@@ -97,11 +97,11 @@ def _in_host(gpu: Gpu, host: Host | None) -> dict[str, object]:
     }
 
 
-def in_words(value: object) -> str:
+def shown(value: object) -> str:
     """A field for people: one line for each entry of a list."""
     if isinstance(value, list):
         return "\n".join(_entry(entry) if isinstance(entry, dict) else str(entry) for entry in value) or "-"
-    return "-" if value is None else str(value)
+    return in_words(value)
 
 
 def _entry(entry: Mapping[str, object]) -> str:

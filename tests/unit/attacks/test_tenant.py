@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gpustack.base.errors import CloudError
+from gpustack.base.errors import PlanError
 from gpustack.cli.app import Gpustack
 from gpustack.cli.common import Lister
 from gpustack.cli.gpu import TableCell
@@ -58,7 +58,7 @@ def twins(_directory: Path, _monkeypatch: pytest.MonkeyPatch) -> None:
     listed = [{"id": letter * 32, "name": "team", "domain_id": letter} for letter in "ab"]
     listed += [{"id": "c" * 32, "name": "TEAM", "domain_id": "c"}]
     cloud: Any = StandIn(answers={"identity /projects?name=": (200, {"projects": listed})})
-    with pytest.raises(CloudError, match="2 projects"):
+    with pytest.raises(PlanError, match="2 projects"):
         identity.project(cloud, "team")
 
 

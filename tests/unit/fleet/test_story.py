@@ -13,7 +13,7 @@ from gpustack.fleet.index import named
 from gpustack.fleet.join import join
 from gpustack.fleet.model import Gap, Source
 from gpustack.fleet.placement import Consumer
-from gpustack.fleet.story import chosen, history, in_words, story
+from gpustack.fleet.story import chosen, history, shown, story
 from support.fleet_answers import device, facts, server
 from support.fleet_cloud import StandIn
 
@@ -42,11 +42,11 @@ def test_card_host_holder_and_history() -> None:
         "vfio-pci",
     )
     assert (fields["iommu_group"], fields["numa_node"], fields["memory"]) == (0x81, 0, "4 GiB")
-    assert "R470" in in_words(fields["requirements"])
-    assert in_words(fields["history"]) == "2026-01-02T03:04:05Z create by ada"
-    holder = in_words(fields["holders"])
+    assert "R470" in shown(fields["requirements"])
+    assert shown(fields["history"]) == "2026-01-02T03:04:05Z create by ada"
+    holder = shown(fields["holders"])
     assert holder == "VM1 (vm1), project research, user ada, flavor g1, status ACTIVE, since 2026-01-02T03:04:05Z"
-    assert (in_words(None), in_words([]), fields["findings"]) == ("-", "-", [])
+    assert (shown(None), shown([]), shown(False), fields["findings"]) == ("-", "-", "no", [])
 
 
 @pytest.mark.parametrize(("user", "ends"), [("", " create"), ("u9", " create by u9"), ("u1", " create by ada")])
@@ -54,7 +54,7 @@ def test_history_names_users_as_far_as_they_are_known(user: str, ends: str) -> N
     fleet = join(Answers(devices=(device("gpu1", 0x81),), users={"u1": "ada"}))
     events = [Event(at=AT, server="vm1", what="create", user=user)]
     fields = story(fleet, fleet.gpus[0], [], events)
-    assert in_words(fields["history"]) == f"2026-01-02T03:04:05Z{ends}"
+    assert shown(fields["history"]) == f"2026-01-02T03:04:05Z{ends}"
 
 
 def test_a_gpu_that_is_not_there() -> None:
