@@ -168,8 +168,8 @@ gpustack gpu list --snapshot hosts.json -f json"""
 
 
 def _criteria(parsed_args: argparse.Namespace) -> Criteria:
-    given = {name: tuple(getattr(parsed_args, name) or ()) for name in ("host", "model", "project", "user", "instance")}
-    hosts, models, projects, users, servers = given.values()
+    names = ("host", "model", "project", "user", "instance")
+    hosts, models, projects, users, servers = (tuple(getattr(parsed_args, name) or ()) for name in names)
     states = tuple(map(State, parsed_args.state or ()))
     return Criteria(hosts=hosts, models=models, states=states, projects=projects, users=users, servers=servers)
 

@@ -11,7 +11,7 @@ from . import messages
 Problem = Dict[str, Any]
 
 NVIDIA = "10de"
-SEVERITIES = ("", "info", "warning", "error")
+_SEVERITIES = ("", "info", "warning", "error")
 # Vendors whose drivers need the kernel's DRM.
 _DRM_VENDORS = {"1002": "amdgpu", "8086": "i915 and xe"}
 # They match NVIDIA's GPUs, and run no CUDA.
@@ -105,7 +105,7 @@ def _of_signs(events: List[Dict[str, Any]]) -> Iterator[Problem]:
         count = sum(int(event["count"]) for event in of_place if event["count"].isdigit())
         text = of_place[-1]["text"]
         problem = _problem(code, address, message=text, count=count, host="HOST", address="ADDRESS", text=text)
-        yield {**problem, "severity": max((event["severity"] for event in of_place), key=SEVERITIES.index)}
+        yield {**problem, "severity": max((event["severity"] for event in of_place), key=_SEVERITIES.index)}
 
 
 def _explained(events: List[Dict[str, Any]], gpus: List[Dict[str, Any]]) -> Set[Optional[str]]:
