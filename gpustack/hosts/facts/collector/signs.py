@@ -13,6 +13,7 @@ Nothing here depends on the content but the number of patterns that are tried: e
 equal texts are tried once.
 """
 
+import functools
 import itertools
 import json
 import re
@@ -295,6 +296,7 @@ class _Reading:
 
     def __init__(self, table: SignTable, lines: List[LogLine]) -> None:
         self._table = table
+        self._joint = functools.lru_cache(_CACHED)(table.joint)
         self._lines = lines
         self._events: Dict[Tuple[Any, ...], Event] = {}
         self._known: Dict[Tuple[str, ...], Any] = {}
@@ -329,7 +331,7 @@ class _Reading:
         start = number
         while start > 0 and number - start < 4 and not self._lines[start].own and self._lines[start - 1].text:
             start -= 1
-        joint = self._table.joint(self._lines[number].text)
+        joint = self._joint(self._lines[number].text)
         return start if joint is None else max(0, number - 1 if start == number else start)
 
     def _read(self, start: int) -> None:
@@ -340,20 +342,17 @@ class _Reading:
         found = self._known[key] if key in self._known else self._table.match(texts, words)
         if len(self._known) < _CACHED:
             self._known[key] = found
-        if found and not (found[2] != texts[0] and self._is_of_next(start, found[0])):
+        # If the next line has the same sign alone, this one ends before it.
+        if found and (found[2] == texts[0] or not self._table.is_in(found[0], self._lines[start + 1].text)):
             self._add(start, *found)
-
-    def _is_of_next(self, start: int, row: Row) -> bool:
-        """Whether the next line has the same sign alone, so that this one ends before it."""
-        return self._table.is_in(row, self._lines[start + 1].text)
 
     def _texts(self, start: int) -> Tuple[List[str], Set[str]]:
         """The text of a line, and of it with its continuations: of one message, cut anywhere, or between words."""
         text = self._lines[start].text[: MOST_PARTS * _PART]
         texts, words = [text], set(self._words[start])
-        joint = self._table.joint(text)
+        joint = self._joint(text)
         near = self._lines[start + 1 : start + _NEAR]
-        parts = [] if joint is None else [line.text.strip() for line in near if self._table.joint(line.text) == joint]
+        parts = [] if joint is None else [line.text.strip() for line in near if self._joint(line.text) == joint]
         wrapped = list(itertools.takewhile(lambda line: not line.own and line.text, near))
         candidates = [(" ", parts)] if parts else []
         if wrapped:
@@ -370,7 +369,7 @@ class _Reading:
         return [
             " " + line.text if line.own else line.text
             for line in near
-            if line.text and (self._table.joint(line.text) == joint or not line.own)
+            if line.text and (self._joint(line.text) == joint or not line.own)
         ]
 
     def _is_start(self, number: int) -> bool:

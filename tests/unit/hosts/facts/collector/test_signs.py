@@ -291,3 +291,17 @@ def test_recorded_boots_are_quiet(log: Path) -> None:
     harmless = {messages.BOOT, messages.COMMAND_LINE, messages.FUNCTION, messages.BRIDGE, messages.INITIALIZED}
     assert {event["kind"] for event in messages.events(text, table())} <= harmless
     assert events([*text, f"[  999.000001] {RESET}"])
+
+
+def test_each_line_is_looked_at_once_for_parts_of_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    joint = SignTable.joint
+
+    def counted(table: SignTable, text: str) -> str | None:
+        seen.append(text)
+        return joint(table, text)
+
+    monkeypatch.setattr(SignTable, "joint", counted)
+    text = "\n".join(f"NVRM: The NVIDIA GPU 0000:65:{n:04x}" for n in range(1_000))
+    SignTable(rows()).events(lines(text))
+    assert 0 < len(seen) <= 1_000
