@@ -133,6 +133,23 @@ def test_noise_goes_to_a_log_that_the_failure_names(checkout: Path, output: str,
     assert "WARNING: noise" in (checkout / ".venv" / "setup.log").read_text(encoding="utf-8")
 
 
+def test_a_version_of_python_is_supported_everywhere_or_nowhere() -> None:
+    """The packages are locked for the versions of the classifiers; set-up, Nova's releases and the pages name them."""
+    project = tomllib.loads((TOP / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    pythons = re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"]))
+    first, last = pythons[0], pythons[-1]
+    setup_text = (TOP / "tools/setup").read_text(encoding="utf-8")
+    (candidates,) = re.findall(r"^for candidate in .*", setup_text, re.MULTILINE)
+    assert sorted(re.findall(r"python(3\.\d+)", candidates)) == pythons
+    assert f"({first.replace('.', ', ')}) <= sys.version_info[:2] <= ({last.replace('.', ', ')})" in setup_text
+    assert f"Python {first} to {last} is missing" in setup_text
+    for page in ("README.md", "docs/howto/install.md", "docs/reference/supported.md"):
+        assert f"Python {first} to {last}" in (TOP / page).read_text(encoding="utf-8"), page
+    releases = tomllib.loads((TOP / "demo/gpustack_demo/embedded/releases.toml").read_text(encoding="utf-8"))
+    for name in ("2026.2", "2025.2"):  # those of `make demo` and `make test`
+        assert releases["releases"][name]["python"] == pythons, name
+
+
 def test_every_lock_has_hashes_for_its_group() -> None:
     """What pyproject.toml names directly is locked; tools/lock takes care of the rest."""
     project = tomllib.loads((TOP / "pyproject.toml").read_text(encoding="utf-8"))

@@ -84,8 +84,7 @@ def locked(path: Path) -> Iterator[None]:
 
 def _make(entry: EmbeddedRelease, python: Path, path: Path, report: Report) -> None:
     began = time.monotonic()
-    count = sum(1 for line in entry.pins.read_text(encoding="utf-8").splitlines() if "==" in line)
-    report(f"OpenStack {entry.name}: installing {count} packages with {python} into {path}")
+    report(f"OpenStack {entry.name}: installing its packages with {python} into {path}")
     if path.exists():
         shutil.rmtree(path)
     log = path.parent / f"{path.name}.log"
