@@ -23,7 +23,7 @@ def pins(name: str, python: str) -> dict[str, str]:
     wanted = [entry for entry in found if entry.marker is None or entry.marker.evaluate(variables)]
     (exact,) = {tuple(part.operator for part in entry.specifier) for entry in found}
     assert exact == ("==",)
-    versions = {canonicalize_name(entry.name): next(iter(entry.specifier)).version for entry in wanted}
+    versions = {str(canonicalize_name(entry.name)): next(iter(entry.specifier)).version for entry in wanted}
     assert len(versions) == len(wanted), "a package twice"
     return versions
 
