@@ -45,7 +45,7 @@ def doubts(
     yield from _release_findings(spec, targets, release, placement)
     yield from _fact_findings(spec, hosts, {*mediated, *targets})
     yield from _alias_findings(spec, targets, placement)
-    yield from selection.doubts(spec, targets, placement)
+    yield from selection.doubts(spec, targets, mediated, placement)
     yield from _placement_findings(placement)
     yield from _candidate_findings(counts, release, placement)
 
@@ -116,7 +116,8 @@ def _fact_findings(spec: Spec, hosts: Sequence[Host], present: Collection[str]) 
     requested = {name for entry in spec.hosts.values() for name in entry.models}
     for name in spec.models:
         if name in requested and name not in present:
-            yield finding(Code.NO_CARD_OF_MODEL, place=f"models.{name}", model=name)
+            what = "working virtual function or vGPU" if spec.models[name].is_virtual else "card"
+            yield finding(Code.NO_CARD_OF_MODEL, place=f"models.{name}", model=name, what=what)
     unseen = sorted(spec.plain_hosts - {host.hostname for host in hosts})
     if unseen:
         yield finding(Code.HOSTS_WITHOUT_FACTS, place="spec", hosts=listed(unseen, 5))

@@ -12,10 +12,11 @@ from gpustack.spec.model import Placement, Spec
 _SHOWN = 5
 
 
-def doubts(spec: Spec, present: Collection[str], placement: Placement) -> Iterator[Finding]:
+def doubts(spec: Spec, present: Collection[str], mediated: Collection[str], placement: Placement) -> Iterator[Finding]:
     """Yield findings about selections, and about one resource class for all GPUs.
 
-    :param present: the models of which hosts have GPUs.
+    :param present: the models of which hosts have GPUs that Nova passes through.
+    :param mediated: those of mediated devices, which flavors request without an alias.
     """
     for alias, attributes in spec.selections.items():
         place = f"alias {alias}"
@@ -25,7 +26,8 @@ def doubts(spec: Spec, present: Collection[str], placement: Placement) -> Iterat
                     yield finding(Code.MEMORY_UNKNOWN, place=f"models.{name}", model=name, alias=alias)
         models = [name for name in spec.selected[alias] if name in present]
         if not models:
-            yield finding(Code.SELECTION_WITHOUT_CARD, place=place)
+            if not set(mediated).intersection(spec.selected[alias]):
+                yield finding(Code.SELECTION_WITHOUT_CARD, place=place)
             continue
         if placement == "schedule" and len(classes := _classes(spec, models)) > 1:
             yield finding(

@@ -16,7 +16,7 @@ from gpustack.spec.card_model import candidates, model_of, models_of
 from gpustack.spec.hosts import models_for, options_for
 from gpustack.spec.model import NvSwitch, Spec
 from gpustack.spec.models import Model
-from gpustack.spec.vgpu import Vgpu, size
+from gpustack.spec.vgpu import Vgpu, memory
 
 _BOUND_SWITCHES = (NvSwitch.FULL, NvSwitch.SHARED)
 _ONE_TYPE = "Nova gives a card without virtual functions one type, and {model} precedes it"
@@ -165,7 +165,8 @@ def kept_cards(spec: Spec, host: Host) -> tuple[Shared, ...]:
                 limit=limit,
                 fault=fault,
                 first=_first(spec, name, beside),
-                is_mixed=len({size(its.type) for n in beside if (its := spec.models[n].vgpu) and not its.mig}) > 1,
+                is_mixed=len({memory(v.type) or v.type for n in beside if (v := spec.models[n].vgpu) and not v.mig})
+                > 1,
             )
         )
     return tuple(kept)
@@ -221,14 +222,15 @@ def assigned_gpus(spec: Spec, host: Host) -> tuple[Assigned, ...]:
     models = models_for(spec, host.hostname)
     kept = {function.address for function, *_ in shared_cards(spec, host)}
     cards = [gpu for gpu in (gpus(host) if models else ()) if gpu.main.address not in kept]
-    parts = (Gpu(main=part) for card in cards for part in card.virtual)
+    # On NVIDIA's driver, a virtual function without a vGPU type has no memory.
+    parts = (Gpu(main=part) for card in cards for part in card.virtual if part.driver != NVIDIA or part.vgpu_type)
     among = candidates(spec.models, models)
     gpu_models = [(gpu, model_of(among, gpu.main)) for gpu in (*cards, *parts)]
     gpu_models += [
         (Gpu(main=part), entry.model)
         for entry in shared_functions(spec, host)
         for part in entry.parts(host)
-        if entry.vgpu is None or (part.vgpu_framework == "vfio" and entry.has_type(part))
+        if (part.vgpu_type and entry.has_type(part)) or (entry.vgpu is None and part.driver != NVIDIA)
     ]
     gpu_models.sort(key=lambda pair: pair[0].main.bdf)
     return tuple(

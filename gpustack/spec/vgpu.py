@@ -67,10 +67,10 @@ def slices(type_name: str) -> str | None:
     return match[1] if match else None
 
 
-def size(type_name: str) -> str:
-    """The memory in a type's name, in GiB: 8 for ``A16-8Q``. Types without it have a size of their own."""
+def memory(type_name: str) -> int | None:
+    """The memory in a type's name, in GiB: 8 for ``A16-8Q``; None for types without it."""
     match = _SIZE.search(type_name)
-    return match[1] if match else type_name
+    return int(match[1]) if match else None
 
 
 def apart(vgpus: Iterable[Vgpu | None]) -> str:

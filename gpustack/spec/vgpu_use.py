@@ -7,10 +7,12 @@ from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.base.text import listed
 from gpustack.hosts.facts.model import Host
-from gpustack.hosts.facts.vgpus import framework, owners, type_named
+from gpustack.hosts.facts.vgpu_model import VgpuType
+from gpustack.hosts.facts.vgpus import framework, owners, short_name, type_named
 from gpustack.spec.assignment import MediatedCard, mediated_cards, shared_cards, shared_functions
 from gpustack.spec.model import Spec
 from gpustack.spec.models import Model
+from gpustack.spec.vgpu import memory
 
 _MIB, _NVIDIA = 1024, "10de"
 _SHOWN, _UNUSED = 8, "no running instance, perhaps a stopped one"
@@ -112,7 +114,8 @@ def frameworks(spec: Spec, hosts: Sequence[Host]) -> Frameworks:
 
 def needs_licensed_driver(model: Model) -> bool:
     """Whether instances get vGPUs of NVIDIA, which only the guest driver of the host's vGPU release serves."""
-    return model.match.vendor == _NVIDIA and bool(model.vgpu or (model.vfs and model.vfs.vgpu_type))
+    is_typed = model.vgpu or model.match.virtual or (model.vfs and model.vfs.vgpu_type)
+    return model.match.vendor == _NVIDIA and bool(is_typed)
 
 
 def drivers_of(hosts: Iterable[Host]) -> tuple[str, ...]:
@@ -121,15 +124,14 @@ def drivers_of(hosts: Iterable[Host]) -> tuple[str, ...]:
 
 
 def with_memory(spec: Spec, hosts: Sequence[Host]) -> Spec:
-    """The spec with the memory of vGPUs, as the hosts' drivers report it, for flavors by memory."""
+    """The spec with the memory of vGPUs, for flavors by memory: as the driver reports it, else as their type has it."""
     sizes: dict[str, list[int]] = {}
     for host in hosts if has_vgpus(spec) else ():
-        cards = [(card.model, card.type) for card in mediated_cards(spec, host)]
-        shared = [(e.model, type_named(host, e.function, e.vgpu.type)) for e in shared_functions(spec, host) if e.vgpu]
-        cards += [(model, kind) for model, kind in shared if not isinstance(kind, str)]
+        cards: list[tuple[str, VgpuType | str]] = [(card.model, card.type) for card in mediated_cards(spec, host)]
+        cards += [(e.model, type_named(host, e.function, e.vgpu.type)) for e in shared_functions(spec, host) if e.vgpu]
         for model, kind in cards:
-            if kind.memory_mib:
-                sizes.setdefault(model, []).append(kind.memory_mib // _MIB)
+            if isinstance(kind, VgpuType) and (gib := (kind.memory_mib or 0) // _MIB or memory(short_name(kind))):
+                sizes.setdefault(model, []).append(gib)
     known = {model: min(of_model) for model, of_model in sizes.items() if spec.models[model].memory is None}
     if not any(known.values()):
         return spec

@@ -89,6 +89,7 @@ def shared(product: str, slot: str, driver: str | None = None) -> object:
     card = next(f for f in document["pci"] if f["address"] == "0000:88:00.0")
     others = [f for f in document["pci"] if not f["address"].startswith("0000:88:00")]
     part = {**card, "product": product, "physical_function": card["address"], "driver": driver, "virtual_functions": []}
+    part |= {"vgpu_type": "711"} if driver == "nvidia" else {}
     parts = [{**part, "address": f"0000:88:{slot}.{number}"} for number in range(1, 5)]
     physical = {**card, "driver": "nvidia", "sriov_totalvfs": 4, "sriov_numvfs": 4}
     return host("k4200-prepared", pci=[*others, physical, *parts])

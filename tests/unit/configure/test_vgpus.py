@@ -220,6 +220,20 @@ def test_providers_have_traits_for_flavors_by_memory() -> None:
     assert {"CUSTOM_GPU_MODEL_A", "CUSTOM_GPU_MEM_GE_8GB"} <= set(found["gpu01_pci_0000_41_00_0"])
 
 
+def test_flavors_by_memory_need_no_alias_for_mediated_devices() -> None:
+    case = CASES["one type on two cards"]
+    flavors = {"f": {"gpu": {"min_memory": "4GiB"}, "vcpus": 1, "ram": 512, "disk": 1}}
+    needs = wanted(spec_of({**case, "flavors": flavors}), [host_of(case)], release=releases.release("2025.2"))
+    assert (needs.aliases, [entry.code for entry in needs.findings]) == ((), [])
+
+
+def test_model_without_typed_functions_is_not_called_a_missing_card() -> None:
+    case = CASES["mediated devices on virtual functions"]
+    host = mediated_host(*parted("0000:41:00.0", 2))
+    (missing,) = wanted(spec_of(case), [host], release=releases.release("2025.2")).findings
+    assert (missing.code, "working virtual function or vGPU of the model a" in missing.message) == ("GPU300", True)
+
+
 def test_markers_of_quotas_count_mediated_devices() -> None:
     case = CASES["one type on two cards"]
     flavors = {"f": {"model": "a", "vcpus": 1, "ram": 512, "disk": 1}}

@@ -135,6 +135,23 @@ def test_vgpu_types_of_two_cards_have_numbers(tmp_path: Path) -> None:
     assert mediated_cards(wished, facts) == ()
 
 
+@pytest.mark.parametrize(
+    ("model", "framework", "expected"),
+    [
+        ({"vfs": {"count": 4, "vgpu_type": 711}}, "vfio", ["0000:41:00.4"]),
+        ({"match": {"function": "virtual"}}, "vfio", ["0000:41:00.4", "0000:41:00.5"]),
+        ({"match": {"function": "virtual"}}, "sriov-mdev", []),
+    ],
+)
+def test_nvidia_functions_without_their_type_are_left_out(
+    tmp_path: Path, model: dict[str, Any], framework: str, expected: list[str]
+) -> None:
+    match = {"vendor": "10de", "product": "25b6", "addresses": [CARDS[0]], **model.get("match", {})}
+    wished = spec({"gpu01": ["a"]}, {"a": {**model, "match": match}})
+    facts = VgpuHost(framework=framework, current=(711, 710)).read(tmp_path)
+    assert [target.address for target in assigned_gpus(wished, facts)] == expected
+
+
 def test_vgpu_type_without_number_offers_nothing(tmp_path: Path) -> None:
     facts = VgpuHost(current=(711, 711)).read(tmp_path)
     (entry,) = shared_functions(wished := vgpu_spec(first={"type": "A16-1Q"}), facts)

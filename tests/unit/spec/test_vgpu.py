@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpustack.spec.vgpu import size, slices
+from gpustack.spec.vgpu import memory, slices
 
 
 @pytest.mark.parametrize(
@@ -15,6 +15,9 @@ def test_name_has_the_number_of_slices(name: str, number: str | None) -> None:
     assert slices(name) == number
 
 
-@pytest.mark.parametrize(("name", "expected"), [("A16-8Q", "8"), ("A40-12", "A40-12"), ("L4-24C", "24")])
-def test_types_of_one_size_need_no_mode(name: str, expected: str) -> None:
-    assert size(name) == expected
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("A16-8Q", 8), ("DC-1-24Q", 24), ("A100-1-5CME", 5), ("A40-12", None), ("i915-GVTg_V5_4", None)],
+)
+def test_name_has_the_memory(name: str, expected: int | None) -> None:
+    assert memory(name) == expected

@@ -71,6 +71,8 @@ def test_the_memory_is_that_of_the_type():
     host = mediated_host(card(FIRST))
     assert memory_of(spec().models["a"]) is None, "that of the card would be too much"
     assert memory_of(with_memory(spec(), [host]).models["a"]) == 8
+    parts = mediated_host(*parted(FIRST, 2))
+    assert memory_of(with_memory(spec(), [parts]).models["a"]) == 8, "NVIDIA's list of virtual functions has names only"
     own = MODELS.replace("vgpu: {type: A16-8Q}", "vgpu: {type: A16-8Q}, memory: 7GiB")
     assert memory_of(with_memory(spec(models=own), [host]).models["a"]) == 7
 
@@ -79,5 +81,6 @@ def test_only_vgpus_of_nvidia_need_the_licensed_driver():
     numbers = 'a: {match: {vendor: "10de", product: "25b6"}, vfs: {count: 2, vgpu_type: 711}}'
     amd = 'a: {match: {vendor: "1002", product: "74a1"}, vgpu: {type: MxGPU}}'
     plain = 'a: {match: {vendor: "10de", product: "25b6"}, vfs: 2}'
-    needed = [needs_licensed_driver(spec(models=text).models["a"]) for text in (MODELS, numbers, amd, plain)]
-    assert needed == [True, True, False, False]
+    virtual = 'a: {match: {vendor: "10de", product: "25b6", function: virtual}}'
+    needed = [needs_licensed_driver(spec(models=text).models["a"]) for text in (MODELS, numbers, virtual, amd, plain)]
+    assert needed == [True, True, True, False, False]
