@@ -10,7 +10,7 @@ from gpustack.spec.fields import Hex4, SpecSection, matching
 
 TYPE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}$"
 CLASS_PATTERN = r"^(VGPU|CUSTOM_[A-Z0-9_]{1,248})$"
-PROFILE_PATTERN = r"^[1-9]g\.[1-9][0-9]{0,3}gb(\+[a-z.]{1,8})?$"
+PROFILE_PATTERN = r"^[1-9]g\.[1-9][0-9]{0,3}gb([+-][a-z.]{1,8})?$"
 DEFAULT_CLASS = "VGPU"
 _SIZE = re.compile(r"-([0-9]+)[A-Z]+$")
 _SLICES = re.compile(r"-([1-9])-[0-9]+[A-Z]+$")
@@ -54,7 +54,7 @@ class Vgpu(SpecSection):
     count: Number | None = None
     """The number of vGPUs of each card. The default is as many as the driver creates."""
     mig: Annotated[str | None, matching(PROFILE_PATTERN, "a profile of GPU instances", "1g.10gb")] = None
-    """The profile of the GPU instances (MIG) that types such as `A100-1-10C` need. They are created at each boot, one for each vGPU."""  # noqa: E501
+    """The profile of the GPU instances (MIG) that types such as `A100-1-10C` need. They are created at each boot, one for each vGPU; smaller vGPUs of one type share one (`DC-1-8Q` in `1g.24gb+gfx`)."""  # noqa: E501
     resource_class: Annotated[
         str, matching(CLASS_PATTERN, "VGPU or a class with the prefix CUSTOM_", "CUSTOM_A16_8Q")
     ] = DEFAULT_CLASS

@@ -33,7 +33,7 @@ _VIRTUAL = re.compile(r"virtfn[0-9]{1,5}")
 _MINOR = re.compile(r"Device Minor:\s*([0-9]+)")
 _INSTANCE = re.compile(r"gi([0-9]{1,4})")
 _MODE = re.compile(r"(\S+) MIG mode (Enabled|Disabled), pending (Enabled|Disabled)")
-_PROFILE = re.compile(r"(\S+) GPU instance ([0-9]{1,4}) of ([\w.+]{1,64}) at ([0-9]{1,4}:[0-9]{1,4})")
+_PROFILE = re.compile(r"(\S+) GPU instance ([0-9]{1,4}) of ([\w.+-]{1,64}) at ([0-9]{1,4}:[0-9]{1,4})")
 
 
 def vgpus(host: HostRoot, base: str, names: List[str], driver: Optional[str]) -> Dict[str, Any]:

@@ -60,7 +60,7 @@ def test_modes_and_profiles_are_from_the_last_start(tmp_path: Path) -> None:
     root = VgpuHost(instances=(3, 7)).make(tmp_path)
     record = (
         f"{CARDS[0]} MIG mode Disabled, pending Enabled\n{CARDS[0]} GPU instance 9 of 2g.10gb at 0:2\n"
-        f"{CARDS[0]} MIG mode Enabled, pending Enabled\n{CARDS[0]} GPU instance 7 of 1g.5gb at 4:1\n"
+        f"{CARDS[0]} MIG mode Enabled, pending Enabled\n{CARDS[0]} GPU instance 7 of 1g.24gb-me at 4:1\n"
     )
     root.write("/run/gpustack/virtual-functions", record)
     read = functions(tmp_path)
@@ -69,7 +69,7 @@ def test_modes_and_profiles_are_from_the_last_start(tmp_path: Path) -> None:
         "pending": True,
         "instances": [
             {"profile": None, "placement": None},
-            {"profile": "1g.5gb", "placement": "4:1"},
+            {"profile": "1g.24gb-me", "placement": "4:1"},
         ],
     }
     assert (read[CARDS[1]]["mig"]["current"], len(read[CARDS[1]]["mig"]["instances"])) == (None, 2)

@@ -126,6 +126,30 @@ def test_gpu_instances_come_after_virtual_functions(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("cards", "created"),
+    [
+        ([card("3", "DC-1-8Q", "1g.24gb+gfx")], ["1g.24gb+gfx"]),
+        ([card("1", "DC-1-24C", "1g.24gb-me")], ["1g.24gb-me"]),
+        (
+            [card("1", "DC-1-24Q", "1g.24gb+gfx"), (*card("3", "DC-1-8Q", "1g.24gb+gfx"), "1")],
+            ["1g.24gb+gfx", "1g.24gb+gfx"],
+        ),
+    ],
+)
+def test_vgpus_of_one_type_share_gpu_instances(
+    tmp_path: Path, cards: list[tuple[str, ...]], created: list[str]
+) -> None:
+    types = {
+        number: f"NVIDIA RTX Pro 6000 Blackwell DC-1-{size}" for number, size in enumerate(("8Q", "24Q", "24C"), 1)
+    }
+    made = programs(tmp_path, given=VgpuHost(types=types))
+    for _ in range(2):
+        code, record = made.start(cards)
+        assert (code, (tmp_path / "instances").read_text().count("MIG ")) == (0, len(created))
+    assert [line.split()[5] for line in record if " GPU instance " in line][-len(created) :] == created
+
+
+@pytest.mark.parametrize(
     ("environment", "resets", "reason"),
     [
         ({}, False, "its MIG mode is Disabled, and waits for a reset"),
