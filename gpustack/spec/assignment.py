@@ -182,7 +182,7 @@ def mediated_cards(spec: Spec, host: Host) -> tuple[MediatedCard, ...]:
         if is_card and name != beside[0]:
             continue
         parts = (card,) if is_card else host.virtual.get(card.address, ())[first:][: vgpu.count]
-        mediated += [
+        of_card = [
             MediatedCard(
                 function=part,
                 model=name,
@@ -193,7 +193,10 @@ def mediated_cards(spec: Spec, host: Host) -> tuple[MediatedCard, ...]:
             for part in parts
             if isinstance(kind := type_named(host, part, vgpu.type), VgpuType)
         ]
-    return tuple(mediated)
+        # More virtual functions than the card has room for may offer a device: first those that have one.
+        of_card.sort(key=lambda its: its.type.number not in [device.type for device in its.function.mediated_devices])
+        mediated += of_card[: of_card[0].type.of_card if of_card else 0]
+    return tuple(sorted(mediated, key=lambda its: its.function.bdf))
 
 
 def _first(spec: Spec, name: str, beside: tuple[str, ...]) -> int:

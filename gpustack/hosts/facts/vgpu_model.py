@@ -19,12 +19,14 @@ class VgpuType(FactsModel):
     :ivar number: the driver's number: ``711``, or the directory of a type of mediated devices: ``nvidia-63``.
     :ivar name: the driver's name: ``NVIDIA A16-8Q``.
     :ivar available: the number that the driver can still create; None for virtual functions.
+    :ivar of_card: the largest number on a card with all its virtual functions, each of which may offer one.
     """
 
     number: TypeNumber
     name: Line | None = None
     available: Number | None = None
     memory_mib: Number | None = None
+    of_card: Number | None = None
 
 
 class MediatedDevice(FactsModel):

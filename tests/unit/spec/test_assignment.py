@@ -13,6 +13,7 @@ from gpustack.configure.desired import wanted
 from gpustack.hosts.facts.collector.vgpus import RECORD
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.facts.store import parse_host
+from gpustack.hosts.facts.vgpu_model import MediatedDevice
 from gpustack.nova_options import releases
 from gpustack.nova_options.device_spec import DeviceSpec, offered
 from gpustack.offer.flavor.shares import host_shares
@@ -20,7 +21,7 @@ from gpustack.prepare.host.decide.targets import choose
 from gpustack.spec.assignment import assigned_gpus, assigned_switches, kept_cards, mediated_cards, shared_functions
 from gpustack.spec.model import Spec
 from gpustack.spec.verdict import verdicts
-from support.vgpu_hosts import CARDS, MIG_TYPES, VgpuHost
+from support.vgpu_hosts import CARDS, MIG_TYPES, UUIDS, VgpuHost
 
 SNAPSHOTS = Path(__file__).parents[1] / "data" / "snapshots"
 IDS = {"vendor": "10de", "product": "11b4"}
@@ -168,7 +169,7 @@ def test_vgpu_type_without_number_offers_nothing(tmp_path: Path) -> None:
         ("mdev", 2, [("0000:41:00.0", 2)]),
         ("mdev", None, [("0000:41:00.0", None)]),
         ("sriov-mdev", 2, [("0000:41:00.4", 1), ("0000:41:00.5", 1)]),
-        ("sriov-mdev", None, [(f"0000:41:00.{number}", 1) for number in range(4, 8)]),
+        ("sriov-mdev", None, [("0000:41:00.4", 1), ("0000:41:00.5", 1)]),
     ],
 )
 def test_mediated_devices_are_of_cards_or_their_functions(
@@ -182,6 +183,18 @@ def test_mediated_devices_are_of_cards_or_their_functions(
         ("first", "nvidia-711", "CUSTOM_A")
     }
     assert assigned_gpus(wished, facts) == ()
+
+
+@pytest.mark.parametrize(("used", "addresses"), [({}, ["4", "5"]), ({UUIDS[0]: 711}, ["4", "7"])])
+def test_card_has_no_more_mediated_devices_than_its_driver_creates(
+    tmp_path: Path, used: dict[str, int], addresses: list[str]
+) -> None:
+    """Each of its virtual functions offers one, and Nova may have created them on any."""
+    facts = VgpuHost(framework="sriov-mdev").read(tmp_path)
+    devices = [MediatedDevice(uuid=uuid, type=f"nvidia-{number}") for uuid, number in used.items()]
+    given = [f.model_copy(update={"mediated_devices": devices}) if f.address[-1] == "7" else f for f in facts.pci]
+    cards = mediated_cards(vgpu_spec(first={"type": "A16-8Q"}), facts.model_copy(update={"pci": tuple(given)}))
+    assert [card.function.address for card in cards] == [f"0000:41:00.{number}" for number in addresses]
 
 
 @pytest.mark.parametrize(
@@ -216,6 +229,6 @@ def test_card_without_its_mig_mode_is_left_out(tmp_path: Path) -> None:
     wished = vgpu_spec(first={"type": "A100-1-5C", "mig": "1g.5gb"})
     given = VgpuHost(framework="sriov-mdev", types=MIG_TYPES, instances=())
     record = f"{CARDS[0]} MIG mode {{}}, pending Enabled\n"
-    for mode, number in (("Disabled", 0), ("Enabled", 4)):
+    for mode, number in (("Disabled", 0), ("Enabled", 2)):
         facts = given.read(tmp_path / mode, {RECORD: record.format(mode)})
         assert len(mediated_cards(wished, facts)) == number

@@ -25,6 +25,7 @@ _DIRECTORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,127}")
 _TYPE = re.compile(r"\s*([0-9]{1,9})\s*:?\s+(\S.*?)\s*")
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _MEMORY = re.compile(r"framebuffer=([0-9]{1,9})M")
+_MOST = re.compile(r"max_instance=([0-9]{1,9})")
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _DOMAIN_UUID = re.compile(r"<uuid>(%s)</uuid>" % _UUID.pattern)
 _SOURCE = re.compile(r"<hostdev [^>]*>(?:(?!</hostdev>).)*?<source[^>]*>\s*(<address [^>]*>)", re.DOTALL)
@@ -67,12 +68,14 @@ def mediated_types(host: HostRoot, directory: str) -> List[Dict[str, Any]]:
         if not _DIRECTORY.fullmatch(number) or len(types) == MOST_TYPES:
             host.note(f"{directory}/{number[:128]}", "left out: not a type, or one too many")
             continue
-        memory = _MEMORY.search(host.text(f"{directory}/{number}/description", VALUE_LIMIT) or "")
+        description = host.text(f"{directory}/{number}/description", VALUE_LIMIT) or ""
+        memory, most = _MEMORY.search(description), _MOST.search(description)
         entry = {
             "number": number,
             "name": host.value(f"{directory}/{number}/name") or None,
             "available": host.number(f"{directory}/{number}/available_instances"),
             "memory_mib": int(memory.group(1)) if memory else None,
+            "of_card": int(most.group(1)) if most else None,
         }
         types.append(entry)
     return types

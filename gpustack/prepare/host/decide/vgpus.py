@@ -44,8 +44,10 @@ def fault(host: Host, entry: Shared, vgpu: Vgpu) -> str | None:
         return entry.fault
     needed = entry.limit or 1
     if framework(host, entry.function) == "mdev":
-        number, name = sum(_possible(host, part, vgpu) for part in _functions(host, entry)), vgpu.type
-        return None if number >= needed else f"vGPUs of the type {name} that it can create: {number} of {needed}"
+        number, kind = sum(_possible(host, part, vgpu) for part in _functions(host, entry)), vgpu.type
+        known = type_named(host, entry.function, kind)
+        number = min(number, (isinstance(known, VgpuType) and known.of_card) or number)
+        return None if number >= needed else f"vGPUs of the type {kind} that it can create: {number} of {needed}"
     parts = _functions(host, entry)
     typed = [part for part in parts if entry.has_type(part)]
     if len(typed) >= needed:

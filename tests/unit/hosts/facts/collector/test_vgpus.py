@@ -49,6 +49,7 @@ def test_mediated_devices_have_type_and_user(tmp_path: Path, framework: str, add
         "name": "NVIDIA A16-8Q",
         "available": 0,
         "memory_mib": 8192,
+        "of_card": 2,
     }
     assert function["mediated_devices"] == [
         {"uuid": UUIDS[0], "type": "nvidia-711", "user": None},
