@@ -190,6 +190,28 @@ def test_lint_knows_the_rules_of_rendering(
     assert of_vgpus == codes
 
 
+@pytest.mark.parametrize(
+    ("text", "parts", "places"),
+    [
+        ("enabled_mdev_types = nvidia-711\n", None, []),
+        ("enabled_mdev_types = A16-8Q\n", None, [2]),
+        ("enabled_mdev_types = nvidia-711\n[mdev_nvidia-711]\ndevice_addresses = 0000:41:00.0\n", None, []),
+        ("enabled_mdev_types = nvidia-711\n[mdev_nvidia-711]\ndevice_addresses = 0000:41:00.0\n", 2, [4]),
+        ("enabled_mdev_types = nvidia-711\n[mdev_nvidia-711]\ndevice_addresses = 0000:43:00.0\n", None, [4]),
+    ],
+)
+def test_lint_names_types_that_no_card_supports(
+    tmp_path: Path, text: str, parts: int | None, places: list[int]
+) -> None:
+    """Types by their names instead of their directories, other cards, and cards instead of their virtual functions."""
+    case = {**CASES["one type on two cards"], "cards": [{"address": "0000:41:00.0", "parts": parts}]}
+    path = tmp_path / "nova-compute.conf"
+    path.write_text(f"[devices]\n{text}", encoding="utf-8")
+    subject = LintSubject.of_spec(spec_of(case), releases.release("2025.2"), [host_of(case)])
+    found = [f.place for f in lint([str(path)], subject).findings if f.code == "GPU538"]
+    assert found == [f"{path}:{line}" for line in places]
+
+
 def test_models_of_one_class_have_traits_of_their_own() -> None:
     case = CASES["a custom class of one of two types, before 2024.1"]
     models = json.loads(json.dumps(case["models"]))
