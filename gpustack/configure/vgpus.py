@@ -11,7 +11,7 @@ from gpustack.base.hostnames import short
 from gpustack.base.text import listed
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import releases
-from gpustack.nova_options.mediated import CardTypes, TypeSection, custom_traits, required_traits
+from gpustack.nova_options.mediated import CardTypes, Problem, TypeSection, custom_traits, is_address, required_traits
 from gpustack.nova_options.options import Release
 from gpustack.nova_options.pci_values import differing
 from gpustack.spec.assignment import Assigned, MediatedCard
@@ -65,6 +65,17 @@ def faults(host: Host, cards: Sequence[MediatedCard], read: CardTypes, release: 
         yield finding(Code.VGPU_OF_OTHER_CARDS, place=host.hostname, release=release, type=read.default, cards=text)
 
 
+def unsupported(hosts: Sequence[Host], read: CardTypes) -> Iterator[Problem]:
+    """The types that Nova reads and no card supports, or not the function at their address; none without facts."""
+    able = {(function.address, kind.number) for host in hosts for function in host.pci for kind in function.vgpu_types}
+    names = listed([host.hostname for host in hosts], _SHOWN)
+    if hosts and read.default and read.default not in {number for _, number in able}:
+        yield Problem(type=read.default, at="list", what=f"no card of {names} supports {read.default}")
+    absent = {(a, t) for a, t in read.types.items() if hosts and is_address(a) and (a.lower(), t) not in able}
+    for address, type_ in sorted(absent):
+        yield Problem(type=type_, at="device_addresses", what=f"{address} of {names} does not support {type_}")
+
+
 def of_one_card(host: Host, entries: Iterable[Mapping[str, str]]) -> Iterator[Finding]:
     """Cards whose virtual functions have types of models that Placement must tell apart: Nova can't report them."""
     pairs = ((host.functions.get(entry.get("address", "")), entry) for entry in entries)
@@ -72,14 +83,9 @@ def of_one_card(host: Host, entries: Iterable[Mapping[str, str]]) -> Iterator[Fi
     by_card = by_key((part.physical_function, (part, entry)) for part, entry in parts)
     for card, of_card in by_card.items():
         if keys := differing(entry for _, entry in of_card):
-            yield finding(
-                Code.FUNCTIONS_WITH_DIFFERENT_TRAITS,
-                place=f"{host.hostname} {card}",
-                host=host.hostname,
-                functions=", ".join(part.address for part, _ in of_card),
-                address=card,
-                keys=" and ".join(keys),
-            )
+            place, functions = f"{host.hostname} {card}", ", ".join(part.address for part, _ in of_card)
+            values = {"host": host.hostname, "functions": functions, "address": card, "keys": " and ".join(keys)}
+            yield finding(Code.FUNCTIONS_WITH_DIFFERENT_TRAITS, place=place, severity=None, **values)
 
 
 def migrates(spec: Spec, target: Assigned, release: Release) -> bool | None:

@@ -13,6 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
+from gpustack.base.by_key import by_key
 from gpustack.base.errors import DatabaseError
 from gpustack.changes.change import Begin, ChangeResult, Ended
 from gpustack.novadb import tables
@@ -175,10 +176,8 @@ def statements(
 
     :param others: the changes of other repairs in the same script.
     """
-    written: dict[str, set[int]] = {}
-    for change in (*changes, *others):
-        written.setdefault(change.table, set()).add(change.id)
-    facts = conditions(verdict.seen, connection, written)
+    by_table = by_key((change.table, change.id) for change in (*changes, *others))
+    facts = conditions(verdict.seen, connection, {table: set(ids) for table, ids in by_table.items()})
     return [change.statement(facts) for change in changes]
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, StringConstraints, model_validator
 
+from gpustack.base.by_key import by_key
 from gpustack.cloud.placement_documents import Consumer, Id
 from gpustack.novadb.cells import Cell
 from gpustack.repair.repair import Change
@@ -101,10 +102,7 @@ class JournalEntry(_Line):
     @property
     def written(self) -> dict[str, set[int]]:
         """By table, the ids of the rows that the repair wrote."""
-        ids: dict[str, set[int]] = {}
-        for change in self.changes:
-            ids.setdefault(change.table, set()).add(change.id)
-        return ids
+        return {table: set(ids) for table, ids in by_key((c.table, c.id) for c in self.changes).items()}
 
 
 def payload(

@@ -181,13 +181,11 @@ def _sort(hosts: Sequence[Host]) -> dict[str, _Found]:
 
 def _kinds(gpus: Sequence[Gpu]) -> Iterator[tuple[Gpu, _Kind]]:
     """Each GPU with its kind, which includes the subsystem only if different cards share vendor and product."""
-    cards: dict[str, set[catalogue.Card | None]] = {}
-    for gpu in gpus:
-        cards.setdefault(gpu.main.ids, set()).add(card_of(gpu.main))
+    cards = by_key((gpu.main.ids, card_of(gpu.main)) for gpu in gpus)
     for gpu in gpus:
         main, card = gpu.main, card_of(gpu.main)
         subsystem: tuple[str, str] | tuple[()] = ()
-        if len(cards[main.ids]) > 1 and card and card.subsystems:
+        if len(set(cards[main.ids])) > 1 and card and card.subsystems:
             subsystem = (main.subsystem_vendor or "", main.subsystem_product or "")
         name = card.full_name if card else catalogue.describe(main.vendor, main.product, main.pci_class)
         yield gpu, _Kind(main.vendor, main.product, subsystem, name, card)

@@ -12,8 +12,7 @@ TYPE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}$"
 CLASS_PATTERN = r"^(VGPU|CUSTOM_[A-Z0-9_]{1,248})$"
 PROFILE_PATTERN = r"^[1-9]g\.[1-9][0-9]{0,3}gb([+-][a-z.]{1,8})?$"
 DEFAULT_CLASS = "VGPU"
-_SIZE = re.compile(r"-([0-9]+)[A-Z]+$")
-_SLICES = re.compile(r"-([1-9])-[0-9]+[A-Z]+$")
+_SIZES = re.compile(r"-(?:([1-9])-)?([0-9]+)[A-Z]+$")
 MOST = 256
 """The largest number of virtual functions of a card."""
 Number = Annotated[
@@ -63,14 +62,14 @@ class Vgpu(SpecSection):
 
 def slices(type_name: str) -> str | None:
     """The number of slices of a GPU instance that a type needs: 1 for ``A100-1-10C``; None for types without MIG."""
-    match = _SLICES.search(type_name)
+    match = _SIZES.search(type_name)
     return match[1] if match else None
 
 
 def memory(type_name: str) -> int | None:
     """The memory in a type's name, in GiB: 8 for ``A16-8Q``; None for types without it."""
-    match = _SIZE.search(type_name)
-    return int(match[1]) if match else None
+    match = _SIZES.search(type_name)
+    return int(match[2]) if match else None
 
 
 def apart(vgpus: Iterable[Vgpu | None]) -> str:

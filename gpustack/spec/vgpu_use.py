@@ -125,15 +125,13 @@ def drivers_of(hosts: Iterable[Host]) -> tuple[str, ...]:
 
 def with_memory(spec: Spec, hosts: Sequence[Host]) -> Spec:
     """The spec with the memory of vGPUs, for flavors by memory: as the driver reports it, else as their type has it."""
-    sizes: dict[str, list[int]] = {}
-    for host in hosts if has_vgpus(spec) else ():
-        cards: list[tuple[str, VgpuType | str]] = [(card.model, card.type) for card in mediated_cards(spec, host)]
-        cards += [(e.model, type_named(host, e.function, e.vgpu.type)) for e in shared_functions(spec, host) if e.vgpu]
-        for model, kind in cards:
-            if isinstance(kind, VgpuType) and (gib := (kind.memory_mib or 0) // _MIB or memory(short_name(kind))):
-                sizes.setdefault(model, []).append(gib)
+    hosts = hosts if has_vgpus(spec) else ()
+    cards: list[tuple[str, VgpuType | str]] = [(c.model, c.type) for host in hosts for c in mediated_cards(spec, host)]
+    shared = ((host, entry) for host in hosts for entry in shared_functions(spec, host))
+    cards += [(e.model, type_named(host, e.function, e.vgpu.type)) for host, e in shared if e.vgpu]
+    kinds = ((model, kind) for model, kind in cards if isinstance(kind, VgpuType))
+    gibs = ((model, (kind.memory_mib or 0) // _MIB or memory(short_name(kind))) for model, kind in kinds)
+    sizes = by_key((model, gib) for model, gib in gibs if gib)
     known = {model: min(of_model) for model, of_model in sizes.items() if spec.models[model].memory is None}
-    if not any(known.values()):
-        return spec
-    models = {n: m.model_copy(update={"memory": known.get(n) or m.memory}) for n, m in spec.models.items()}
-    return spec.changed(models=models)
+    sized = {n: spec.models[n].model_copy(update={"memory": known[n]}) for n in known}
+    return spec.changed(models={**spec.models, **sized}) if sized else spec

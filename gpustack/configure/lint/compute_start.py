@@ -5,27 +5,16 @@ from collections.abc import Generator, Iterator, Sequence
 from itertools import chain
 
 from gpustack.base.findings import Code, Finding, finding
-from gpustack.base.text import listed
 from gpustack.configure.deployed_filters import values
 from gpustack.configure.lint.registry import check
 from gpustack.configure.lint.subject import DeviceLine, LintSubject
 from gpustack.configure.sources import Source
-from gpustack.configure.vgpus import faults
+from gpustack.configure.vgpus import faults, unsupported
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import releases, tables
 from gpustack.nova_options.config import Setting
 from gpustack.nova_options.cpu_sets import CpuSpecError, cpus
-from gpustack.nova_options.mediated import (
-    STANDARD,
-    At,
-    CardTypes,
-    Problem,
-    TypeSection,
-    card_types,
-    group_of,
-    is_address,
-    list_option,
-)
+from gpustack.nova_options.mediated import STANDARD, At, TypeSection, card_types, group_of, is_address, list_option
 from gpustack.spec.vgpu_use import has_vgpus, offered_vgpus, types_in_use
 
 _TITLE = "Start of nova-compute"
@@ -158,25 +147,13 @@ def _types(
             if line and is_address(address) and address != address.lower():
                 yield finding(Code.CAPITAL_IN_ADDRESS, place=line.place, value=address)
     read = card_types(sections, subject.release)
-    for problem in (*read.problems, *_unsupported(subject.hosts_of(source), read)):
+    for problem in (*read.problems, *unsupported(subject.hosts_of(source), read)):
         line = lines[problem.type, problem.at]
         if line and problem.refused:
             yield _refused(line, problem.what)
         elif line:
             yield finding(Code.MEDIATED_VALUE_IGNORED, place=line.place, what=problem.what)
     return sections
-
-
-def _unsupported(hosts: Sequence[Host], read: CardTypes) -> Iterator[Problem]:
-    """Types that no card has, or not the function at their address; none without facts."""
-    able = {(function.address, kind.number) for host in hosts for function in host.pci for kind in function.vgpu_types}
-    names = listed([host.hostname for host in hosts], 3)
-    for address, type_ in read.types.items() if hosts else ():
-        if is_address(address) and (address.lower(), type_) not in able:
-            what = f"{address} of {names} does not support {type_}"
-            yield Problem(type=type_, at="device_addresses", what=what)
-    if hosts and read.default and read.default not in {number for _, number in able}:
-        yield Problem(type=read.default, at="list", what=f"no card of {names} supports {read.default}")
 
 
 @check(_TITLE)

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from gpustack.base.by_key import by_key
 from gpustack.hosts.facts.gpus import Gpu
 from gpustack.hosts.facts.model import Cpu, Host, NumaNode
 from gpustack.spec.model import Spec
@@ -83,19 +84,13 @@ def host_shares(spec: Spec, hosts: Sequence[Host]) -> tuple[HostShare, ...]:
 
 
 def _share(spec: Spec, host: Host) -> HostShare:
-    by_model: dict[str, list[Gpu]] = {}
-    judged = verdicts(spec, host)
-    for assigned in judged.offered:
-        selections = (alias for alias, models in spec.selected.items() if assigned.model in models)
-        for name in (assigned.model, *selections):
-            by_model.setdefault(name, []).append(assigned.gpu)
-    mediated = offered_vgpus(spec, host)
-    of_one_card: set[str] = set()
+    judged, mediated = verdicts(spec, host), offered_vgpus(spec, host)
+    names = {name: (name, *(a for a, models in spec.selected.items() if name in models)) for name in spec.models}
+    gpus = [(assigned.model, assigned.gpu) for assigned in judged.offered]
     for card in mediated:
         part = Gpu(main=card.function.model_copy(update={"bars": ()}))  # a vGPU has BARs of its own
-        for name in (card.model, *(alias for alias, models in spec.selected.items() if card.model in models)):
-            by_model.setdefault(name, []).extend([part] * devices(card))
-            of_one_card.add(name)
+        gpus += [(card.model, part)] * devices(card)
+    by_model = by_key((name, gpu) for model, gpu in gpus for name in names[model])
     networks = network_functions(spec, host).by_network
     nodes = {
         node.node: NodeShare(
@@ -119,7 +114,7 @@ def _share(spec: Spec, host: Host) -> HostShare:
         gpu_count=len(judged.assigned) + sum(map(devices, mediated)),
         nodes=nodes,
         networks=frozenset(name for name, parts in networks.items() if parts),
-        of_one_card=frozenset(of_one_card),
+        of_one_card=frozenset(name for card in mediated for name in names[card.model]),
     )
 
 

@@ -191,10 +191,8 @@ class _View:
         if judged is None or any(state is Readiness.UNKNOWN for _, _, state in judged):
             return None
         present = {(names, node): count for (names, node, state), count in judged.items() if state is Readiness.READY}
-        servers = [s for s in self.sources.fleet.servers if key(hypervisor.node) == key(s.place)]
-        used: Counter[str] = Counter()
-        for server in servers:
-            used.update(server.devices)
+        servers = (s for s in self.sources.fleet.servers if key(hypervisor.node) == key(s.place))
+        used = sum((Counter(server.devices) for server in servers), Counter[str]())
         if not used or self.empty:
             return [Cards(aliases=names, node=node, count=count) for (names, node), count in present.items()]
         free: Counter[frozenset[str]] = Counter()

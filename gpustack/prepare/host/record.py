@@ -9,6 +9,7 @@ anywhere.
 import re
 from collections.abc import Iterable, Mapping
 
+from gpustack.base.by_key import by_key
 from gpustack.hosts.facts.model import Host
 from gpustack.linux.cmdline import CommandLine
 from gpustack.linux.grub import DEFAULTS, LINUX, Defaults, read_defaults
@@ -39,11 +40,9 @@ _ASSIGNMENT = re.compile(
 def recorded(host: Host) -> dict[str, tuple[str, ...]]:
     """The recorded arguments by place; invalid lines are ignored."""
     file = host.files.get(RECORD)
-    by_place: dict[str, list[str]] = {}
-    for line in file.text.splitlines() if file is not None and is_ours(file.text) else ():
-        place, space, argument = line.partition(" ")
-        if space and place in PLACES and _ADDED.fullmatch(argument):
-            by_place.setdefault(place, []).append(argument)
+    lines = file.text.splitlines() if file is not None and is_ours(file.text) else ()
+    parts = (line.partition(" ") for line in lines)
+    by_place = by_key((place, text) for place, _, text in parts if place in PLACES and _ADDED.fullmatch(text))
     return {place: tuple(arguments) for place, arguments in by_place.items()}
 
 

@@ -30,7 +30,6 @@ MOST_PARTS = 8
 """The most lines of one message."""
 _PART = 512
 _CACHED = 4096
-_DISTINCT = ("bar", "file", "card", "number", "product")  # values that make two signs of one kind
 _NEAR = 24  # lines within which the parts of a message follow
 
 _A = r"(?:PCI:)?((?:(?:0x)?[0-9a-fA-F]{4,8}:)?(?:0x)?[0-9a-fA-F]{1,2}:(?:0x)?[0-9a-fA-F]{1,2}(?:[.:][0-7])?)"

@@ -135,11 +135,8 @@ def mig(host: HostRoot, address: str) -> Optional[Dict[str, Any]]:
     minor = nvidia_minor(host, address)
     if minor is None:
         return None
-    numbers = sorted(
-        int(match.group(1))
-        for match in map(_INSTANCE.fullmatch, host.names("/proc/driver/nvidia/capabilities/gpu%s/mig" % minor))
-        if match
-    )
+    names = map(_INSTANCE.fullmatch, host.names("/proc/driver/nvidia/capabilities/gpu%s/mig" % minor))
+    numbers = sorted(int(match.group(1)) for match in names if match)
     modes: List[Optional[bool]] = [None, None]
     profiles: Dict[int, Any] = {}
     for line in (host.text(RECORD) or "").splitlines():
@@ -149,8 +146,6 @@ def mig(host: HostRoot, address: str) -> Optional[Dict[str, Any]]:
             profiles = {}  # each start lists all of them
         elif profile and profile.group(1) == address:
             profiles[int(profile.group(2))] = profile.group(3, 4)
-    instances = []
-    for number in numbers:
-        name, place = profiles.get(number, (None, None))
-        instances.append({"profile": name, "placement": place})
+    known = (profiles.get(number, (None, None)) for number in numbers)
+    instances = [{"profile": name, "placement": place} for name, place in known]
     return {"current": modes[0], "pending": modes[1], "instances": instances}

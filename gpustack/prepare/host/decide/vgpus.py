@@ -44,10 +44,8 @@ def fault(host: Host, entry: Shared, vgpu: Vgpu) -> str | None:
         return entry.fault
     needed = entry.limit or 1
     if framework(host, entry.function) == "mdev":
-        number, kind = sum(_possible(host, part, vgpu) for part in _functions(host, entry)), vgpu.type
-        known = type_named(host, entry.function, kind)
-        number = min(number, (isinstance(known, VgpuType) and known.of_card) or number)
-        return None if number >= needed else f"vGPUs of the type {kind} that it can create: {number} of {needed}"
+        number, name = _possible(host, entry, vgpu), vgpu.type
+        return None if number >= needed else f"vGPUs of the type {name} that it can create: {number} of {needed}"
     parts = _functions(host, entry)
     typed = [part for part in parts if entry.has_type(part)]
     if len(typed) >= needed:
@@ -78,10 +76,8 @@ def findings(host: Host, entry: Shared, vgpu: Vgpu) -> Iterator[Finding]:
     if framework(host, entry.function) == "mdev" and _lacks_mdevctl(host):
         yield finding(Code.MDEVCTL_MISSING, place=host.hostname)
     parts = _functions(host, entry)
-    used = ((device.uuid, device.user) for part in parts for device in part.mediated_devices)
-    foreign = [
-        f"{uuid} ({user})" for uuid, user in used if user not in (None, USER_UNKNOWN) and "instance " not in user
-    ]
+    used = {d.uuid: d.user for part in parts for d in part.mediated_devices if d.user not in (None, USER_UNKNOWN)}
+    foreign = [f"{uuid} ({user})" for uuid, user in used.items() if "instance " not in (user or "")]
     foreign += [f"{path} (mdevctl starts it at boot)" for path in defined(host, {part.address for part in parts})]
     if foreign:
         yield finding(Code.MEDIATED_DEVICES_OF_OTHERS, place=place, devices=listed(foreign, _SHOWN))
@@ -113,9 +109,9 @@ def _functions(host: Host, entry: Shared) -> tuple[Function, ...]:
     return (entry.function,) if entry.function.vgpu_framework == "mdev" else entry.parts(host)
 
 
-def _possible(host: Host, part: Function, vgpu: Vgpu) -> int:
-    """The number of mediated devices of the type that a function has, or can have."""
-    kind = type_named(host, part, vgpu.type)
-    if not isinstance(kind, VgpuType):
-        return 0
-    return (kind.available or 0) + sum(device.type == kind.number for device in part.mediated_devices)
+def _possible(host: Host, entry: Shared, vgpu: Vgpu) -> int:
+    """The number of mediated devices of the type that a card has, or can have."""
+    pairs = [(part, type_named(host, part, vgpu.type)) for part in _functions(host, entry)]
+    kinds = [(part, kind) for part, kind in pairs if isinstance(kind, VgpuType)]
+    total = sum((k.available or 0) + sum(d.type == k.number for d in part.mediated_devices) for part, k in kinds)
+    return min([total, *(kind.of_card for _, kind in kinds if kind.of_card)])
