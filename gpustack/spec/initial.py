@@ -111,7 +111,7 @@ def _nothing_found(by_host: Mapping[str, _Found]) -> GpustackError:
     left_out = f"; omitted: {', '.join(why)}" if why else ""
     return GpustackError(
         f"no GPU found on {names} for a spec{left_out}",
-        remedy='to offer virtual functions, write a spec with `function: virtual` or `vfs`: see "Share a GPU"'
+        remedy='to offer virtual functions, write a spec with `vgpu`, `vfs` or `function: virtual`: see "Share a GPU"'
         if _SHARED in why
         else "run `gpustack scan HOST` to list a host's devices",
     )

@@ -244,10 +244,10 @@ def _device(host: Host, gpu: Gpu) -> Iterator[Finding]:
         yield finding(
             Code.BOOT_FRAMEBUFFER, place=place, claims=", ".join(claims), advice=_framebuffer_advice(host, main)
         )
+    own = Severity.INFO if main.address in made_at_boot(host) else None
     if main.sriov_numvfs:
         enabled = f"{counted(main.sriov_numvfs, 'virtual function')} of it {'is' if main.sriov_numvfs == 1 else 'are'}"
-        severity = Severity.INFO if main.address in made_at_boot(host) else None
-        yield finding(Code.VIRTUAL_FUNCTIONS_ENABLED, place=place, enabled=enabled, severity=severity)
+        yield finding(Code.VIRTUAL_FUNCTIONS_ENABLED, place=place, enabled=enabled, severity=own)
     if bound := ", ".join(of_instances(gpu.virtual)):
         yield finding(Code.VIRTUAL_FUNCTIONS_OF_INSTANCES, place=place, functions=bound)
     mediated = [f for f in (*gpu.functions, *gpu.virtual) if f.vgpu_framework == "mdev"]
@@ -263,7 +263,7 @@ def _device(host: Host, gpu: Gpu) -> Iterator[Finding]:
         )
     if main.mig is not None and main.mig.instances:
         instances = counted(len(main.mig.instances), "GPU instance")
-        yield finding(Code.MIG_ACTIVE, place=place, instances=instances, address=main.address)
+        yield finding(Code.MIG_ACTIVE, place=place, severity=own, instances=instances, address=main.address)
     if not main.reset_methods:
         yield finding(Code.NO_RESET_METHOD, place=place)
     if not main.bdf.fits_nova:

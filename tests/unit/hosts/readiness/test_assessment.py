@@ -302,6 +302,18 @@ def test_unity_mappings_of_amd_are_refused_by_newer_kernels(release, severity):
     assert [f.severity for f in findings(facts, first_gpu(facts)) if f.code == "GPU028"] == [severity]
 
 
+@pytest.mark.parametrize(("record", "severity"), [("", "warning"), ("0000:88:00.0 has 4 virtual functions\n", "info")])
+def test_gpu_instances_of_vgpus_by_gpustack_are_no_warning(record, severity):
+    """Their remedy would end the vGPUs of instances."""
+    files = {"/run/gpustack/virtual-functions": {"text": record}}
+    facts = host(function("0000:88:00.0", driver="nvidia", mig_instances=2, sriov_numvfs=4), files=files)
+    found = findings(facts, first_gpu(facts))
+    assert {f.code: f.severity for f in found if f.code in ("GPU017", "GPU036")} == {
+        "GPU017": severity,
+        "GPU036": severity,
+    }
+
+
 def test_no_finding_about_the_firmware_of_a_mounted_disk():
     off = {**OFF, "acpi_tables": []}
     assert host_reasons(host(iommu=off, boot={"firmware": None})) == ()
