@@ -10,7 +10,7 @@ from gpustack.hosts.facts import variants
 from gpustack.hosts.facts.gpus import Gpu, assemble, gpus, nvswitches
 from gpustack.hosts.facts.model import Function, Host
 from gpustack.hosts.facts.vgpu_model import VgpuType
-from gpustack.hosts.facts.vgpus import NVIDIA, framework, type_named
+from gpustack.hosts.facts.vgpus import NVIDIA, framework, lacks_type, type_named
 from gpustack.linux.drivers import VFIO
 from gpustack.spec.card_model import candidates, model_of, models_of
 from gpustack.spec.hosts import models_for, options_for
@@ -225,8 +225,7 @@ def assigned_gpus(spec: Spec, host: Host) -> tuple[Assigned, ...]:
     models = models_for(spec, host.hostname)
     kept = {function.address for function, *_ in shared_cards(spec, host)}
     cards = [gpu for gpu in (gpus(host) if models else ()) if gpu.main.address not in kept]
-    # On NVIDIA's driver, a virtual function without a vGPU type has no memory.
-    parts = (Gpu(main=part) for card in cards for part in card.virtual if part.driver != NVIDIA or part.vgpu_type)
+    parts = (Gpu(main=part) for card in cards for part in card.virtual if not lacks_type(part))
     among = candidates(spec.models, models)
     gpu_models = [(gpu, model_of(among, gpu.main)) for gpu in (*cards, *parts)]
     gpu_models += [

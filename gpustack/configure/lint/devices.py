@@ -6,12 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from gpustack.base.findings import Code, Finding, Severity, finding
+from gpustack.base.text import listed
 from gpustack.configure.coverage import what_is
 from gpustack.configure.lint.registry import check
 from gpustack.configure.lint.subject import REPORT, DeviceLine, LintSubject, about_key, padded_traits
 from gpustack.configure.sources import SERVICES, Source
 from gpustack.hosts.facts.gpus import gpus, is_gpu
 from gpustack.hosts.facts.model import Function, Host, NetworkInterface
+from gpustack.hosts.facts.vgpus import lacks_type
 from gpustack.hosts.readiness.assessment import State, effect
 from gpustack.nova_options import releases
 from gpustack.nova_options.device_spec import ANY, DeviceSpec, matched, offered
@@ -191,6 +193,9 @@ def on_hosts(subject: LintSubject) -> Iterator[Finding]:
                 yield finding(Code.DEVICE_SPEC_MATCHES_NOTHING, place=line.place, host=host.hostname)
             for function in functions:
                 yield from _judged(line, host, function)
+            if untyped := [f.address for f in functions if lacks_type(f)]:
+                what = f"{host.hostname} offers {listed(untyped, 5)}"
+                yield finding(Code.VGPU_TYPE_MISSING, place=line.place, severity=Severity.WARNING, what=what)
 
 
 def _judged(line: DeviceLine, host: Host, function: Function) -> Iterator[Finding]:
@@ -198,21 +203,13 @@ def _judged(line: DeviceLine, host: Host, function: Function) -> Iterator[Findin
     spec = line.spec
     assert spec is not None  # noqa: S101 - for the type checker
     exact = (spec.vendor_id != ANY and spec.product_id != ANY) or spec.address.is_single
-    place, name, device = line.place, host.hostname, what_is(host, function.address)
+    what = what_is(host, function.address)
+    values = {"place": line.place, "host": host.hostname, "address": function.address, "what": what}
     if any(function.address == companion.address for gpu in gpus(host) for companion in gpu.companions):
         grave = Severity.WARNING if exact else None
-        yield finding(
-            Code.DEVICE_SPEC_MATCHES_COMPANION,
-            place=place,
-            severity=grave,
-            host=name,
-            address=function.address,
-            what=device,
-        )
+        yield finding(Code.DEVICE_SPEC_MATCHES_COMPANION, severity=grave, **values)
     elif not _gpu_or_part(host, function) and (not exact or _in_use(function)):
-        yield finding(
-            Code.DEVICE_SPEC_MATCHES_OTHER_DEVICE, place=place, host=name, address=function.address, what=device
-        )
+        yield finding(Code.DEVICE_SPEC_MATCHES_OTHER_DEVICE, severity=None, **values)
 
 
 def _gpu_or_part(host: Host, function: Function) -> bool:

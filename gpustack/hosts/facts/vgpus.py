@@ -78,6 +78,11 @@ def driver_fault(host: Host, card: Function) -> str | None:
     return f"the driver {card.driver} creates no vGPUs"
 
 
+def lacks_type(part: Function) -> bool:
+    """Whether a virtual function is on NVIDIA's driver without a vGPU type, and so without memory."""
+    return part.physical_function is not None and part.driver == NVIDIA and part.vgpu_type is None
+
+
 def knows_domains(host: Host) -> bool:
     """Whether the facts have all domains of libvirt."""
     return host.domains is not None and not any(entry.path.startswith(DOMAINS) for entry in host.unread)

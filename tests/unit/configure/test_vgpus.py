@@ -212,6 +212,16 @@ def test_lint_names_types_that_no_card_supports(
     assert found == [f"{path}:{line}" for line in places]
 
 
+@pytest.mark.parametrize(("current", "reported"), [("711", False), (None, True)])
+def test_lint_names_offered_functions_without_a_type(tmp_path: Path, current: str | None, reported: bool) -> None:
+    path = tmp_path / "nova-compute.conf"
+    path.write_text('[pci]\ndevice_spec = {"address": "0000:41:00.1"}\n', encoding="utf-8")
+    host = mediated_host(*parted("0000:41:00.0", 2, current=current))
+    subject = LintSubject.of_spec(spec_of(CASES["one type on two cards"]), releases.release("2025.2"), [host])
+    found = [f for f in lint([str(path)], subject).findings if f.code == "GPU882"]
+    assert [(f.place, "0000:41:00.1" in f.message) for f in found] == [(f"{path}:2", True)] * reported
+
+
 def test_models_of_one_class_have_traits_of_their_own() -> None:
     case = CASES["a custom class of one of two types, before 2024.1"]
     models = json.loads(json.dumps(case["models"]))

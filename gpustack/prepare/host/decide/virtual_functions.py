@@ -129,7 +129,7 @@ def findings(host: Host, shared: Iterable[Shared]) -> Iterator[Finding]:
                 count=entry.count,
             )
         if function.driver == NVIDIA and entry.vgpu_type is None and entry.vgpu is None:
-            yield finding(Code.VGPU_TYPE_MISSING, place=place, model=entry.model)
+            yield finding(Code.VGPU_TYPE_MISSING, place=place, what=f"model {entry.model} has no vgpu_type")
         yield from _ids(host, entry)
         yield from by_others(host, entry)
 
