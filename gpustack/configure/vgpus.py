@@ -47,19 +47,20 @@ def faults(host: Host, cards: Sequence[MediatedCard], read: CardTypes, release: 
     :param read: the types that Nova reads from its configuration.
     """
     for card in cards:
-        address = card.function.address
+        address, number = card.function.address, card.type.number
         place, (type_, class_) = f"{host.hostname} {address}", read.of(address)
-        if type_ != card.type.number:
-            found, wanted = type_ or "no type", card.type.number
-            yield finding(Code.VGPU_TYPE_NOT_OFFERED, place=place, release=release, found=found, wanted=wanted)
+        if type_ != number:
+            found = type_ or "no type"
+            yield finding(Code.VGPU_TYPE_NOT_OFFERED, place=place, release=release, found=found, wanted=number)
         elif class_ != card.resource_class:
             values = {"type": type_, "found": class_, "wanted": card.resource_class}
             yield finding(Code.VGPU_CLASS_IGNORED, place=place, severity=None, release=release, **values)
         if card.count is not None and (total := devices(card)) > card.count:
-            number, count = card.type.number, card.count
-            yield finding(Code.VGPU_COUNT_NOT_IN_NOVA, place=place, type=number, count=count, total=total)
-    own = {card.function.address for card in cards}
-    others = [f.address for f in host.pci if f.address not in own and read.default in [t.number for t in f.vgpu_types]]
+            yield finding(Code.VGPU_COUNT_NOT_IN_NOVA, place=place, type=number, count=card.count, total=total)
+    parents = [card.function.physical_function for card in cards]
+    full = [p for p, card in zip(parents, cards, strict=True) if p and parents.count(p) == card.type.of_card]
+    able = [f for f in host.pci if f.physical_function not in full and read.default in [t.number for t in f.vgpu_types]]
+    others = [f.address for f in able if f.address not in [card.function.address for card in cards]]
     if cards and others:
         text = listed(others, _SHOWN)
         yield finding(Code.VGPU_OF_OTHER_CARDS, place=host.hostname, release=release, type=read.default, cards=text)

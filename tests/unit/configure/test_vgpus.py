@@ -21,6 +21,7 @@ from gpustack.nova_options.config import parse_files
 from gpustack.offer.flavor.desired import wanted as flavors_of
 from support.mediated_hosts import CASES, host_of, mediated_host, parted, spec_of
 from support.nova_rendered import written
+from support.vgpu_hosts import VgpuHost
 
 QUIET = ("GPU307", "GPU308", "GPU310", "GPU311")
 
@@ -264,6 +265,22 @@ def test_model_without_typed_functions_is_not_called_a_missing_card() -> None:
     host = mediated_host(*parted("0000:41:00.0", 2))
     (missing,) = wanted(spec_of(case), [host], release=releases.release("2025.2")).findings
     assert (missing.code, "working virtual function or vGPU of the model a" in missing.message) == ("GPU300", True)
+
+
+@pytest.mark.parametrize(("count", "codes"), [(None, []), (2, []), (1, ["GPU972"])])
+def test_functions_of_a_full_card_are_no_other_cards(tmp_path: Path, count: int | None, codes: list[str]) -> None:
+    """Up to 2023.2, Nova creates devices on any function, but the driver creates two on a card."""
+    model = {
+        "match": {"vendor": "10de", "product": "25b6"},
+        "vgpu": {"type": "A16-8Q"} | ({"count": count} if count else {}),
+    }
+    host = VgpuHost(framework="sriov-mdev", texts={"/available_instances": "1\n"}).read(tmp_path)
+    release = releases.release("2023.1")
+    needs = wanted(spec_of({"release": "2023.1", "models": {"a": model}}), [host], release=release)
+    assert [f.code for f in needs.unknown.get("gpu01", ())] == codes
+    assert (len(needs.mediated.get("gpu01", ())), needs.has_devices("gpu01")) == (
+        (1, True) if not codes else (0, False)
+    )
 
 
 def test_markers_of_quotas_count_mediated_devices() -> None:
