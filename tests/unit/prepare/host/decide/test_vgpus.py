@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from gpustack.base.findings import Code, Finding, Severity, errors
+from gpustack.prepare.host.decide.virtual_functions import explained
 from gpustack.prepare.host.plan import plan_host
 from gpustack.prepare.host.prove.undone import verify_undone
 from gpustack.prepare.host.prove.verify import verify_host
 from gpustack.prepare.host.show import show_plan
 from gpustack.prepare.host.undo import plan_undo
-from gpustack.spec.assignment import assigned_gpus, mediated_cards
+from gpustack.spec.assignment import assigned_gpus, kept_cards, mediated_cards
 from gpustack.spec.model import Spec
 from support.vgpu_hosts import CARDS, INSTANCE, MIG_TYPES, TYPES, UUIDS, Programs, VgpuHost, define, used_by_instance
 from support.vgpu_machine import VgpuMachine
@@ -286,6 +287,14 @@ def test_card_of_several_aliases_is_refused_before_its_functions_have_types(tmp_
     plan = plan_host(spec, machine.host)
     (error,) = errors(plan.findings)
     assert (error.code, plan.operations) == (Code.VGPUS_OF_SEVERAL_ALIASES, ())
+
+
+def test_count_above_the_room_of_the_card_is_reported(tmp_path: Path) -> None:
+    """Each virtual function offers a device, and the driver creates two on a card (max_instance)."""
+    facts = VgpuHost(framework="sriov-mdev", texts={"/available_instances": "1\n"}).read(tmp_path)
+    given = {count: spec_of(first={"type": "A16-8Q", "count": count}) for count in (2, 3)}
+    faults = {count: explained(facts, kept_cards(spec, facts)[0]) for count, spec in given.items()}
+    assert faults == {2: None, 3: "vGPUs of the type A16-8Q that it can create: 2 of 3"}
 
 
 def parts(number: int) -> list[str]:
