@@ -3,6 +3,7 @@
 Virtual functions with a type are PCI devices for Nova: :mod:`gpustack.configure.desired` lists them in device_spec.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gpustack.base.by_key import by_key
@@ -57,10 +58,10 @@ def faults(host: Host, cards: Sequence[MediatedCard], read: CardTypes, release: 
             yield finding(Code.VGPU_CLASS_IGNORED, place=place, severity=None, release=release, **values)
         if card.count is not None and (total := devices(card)) > card.count:
             yield finding(Code.VGPU_COUNT_NOT_IN_NOVA, place=place, type=number, count=card.count, total=total)
-    parents = [card.function.physical_function for card in cards]
-    full = [p for p, card in zip(parents, cards, strict=True) if p and parents.count(p) == card.type.of_card]
+    own, parents = {c.function.address for c in cards}, Counter(c.function.physical_function for c in cards)
+    full = {p for card in cards if (p := card.function.physical_function) and parents[p] == card.type.of_card}
     able = [f for f in host.pci if f.physical_function not in full and read.default in [t.number for t in f.vgpu_types]]
-    others = [f.address for f in able if f.address not in [card.function.address for card in cards]]
+    others = [f.address for f in able if f.address not in own]
     if cards and others:
         text = listed(others, _SHOWN)
         yield finding(Code.VGPU_OF_OTHER_CARDS, place=host.hostname, release=release, type=read.default, cards=text)
