@@ -92,8 +92,9 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         elif parsed_args.out is None:
             self._print_files(parsed_args)
         if parsed_args.out and not parsed_args.diff and not errors(self._rendering.findings):
+            removals = self._stale(parsed_args)
             self._write(parsed_args.out)
-            self._clear(parsed_args)
+            self._clear(removals)
         return 0
 
     def _rendered(
@@ -180,9 +181,9 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
             return []
         return list(stale(self._rendering.files, parsed_args.out, places(self._deployment, parsed_args.path)))
 
-    def _clear(self, parsed_args: argparse.Namespace) -> None:
+    def _clear(self, removals: Sequence[WriteFile | RemoveFile]) -> None:
         """Remove stale files, and gpustack's part of shared files, after reporting each."""
-        for change in self._stale(parsed_args):
+        for change in removals:
             removed = "removing it, it is of an earlier rendering"
             kept = "taking the part of an earlier rendering out"
             self.report(f"{change.path}: {removed if change.kind == 'remove_file' else kept}")

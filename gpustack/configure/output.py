@@ -7,7 +7,7 @@ from gpustack.base.errors import NovaConfigError, UsageError
 from gpustack.base.files import file_error, read_text, write_atomic
 from gpustack.base.operations import RemoveFile, WriteFile
 from gpustack.configure.rendered import RenderedFile
-from gpustack.nova_options.markers import without_ours
+from gpustack.nova_options.markers import has_ours, without_ours
 
 
 def changes(files: Iterable[RenderedFile], root: Path) -> list[WriteFile]:
@@ -30,10 +30,10 @@ def stale(files: Iterable[RenderedFile], root: Path, patterns: Iterable[str]) ->
     """
     rendered = {path for _, path in _placed(files, root)}
     for path in sorted(found for pattern in patterns for found in root.glob(pattern)):
-        before = None if path in rendered else _content(path)
-        rest = None if before is None else without_ours(before, str(path))
-        if before is None or rest is None or rest == before:
+        if path in rendered or not path.is_file() or not has_ours(_content(path, errors="replace") or ""):
             continue
+        before = _content(path) or ""
+        rest = without_ours(before, str(path))
         if not rest.strip():
             yield RemoveFile(why="", path=str(path), before=before)
         else:
@@ -65,9 +65,9 @@ def _placed(files: Iterable[RenderedFile], root: Path) -> list[tuple[RenderedFil
     return [(file, root / ("" if single else file.target) / file.path.lstrip("/")) for file in files]
 
 
-def _content(path: Path) -> str | None:
+def _content(path: Path, *, errors: str = "strict") -> str | None:
     try:
-        return read_text(path)
+        return read_text(path, errors=errors)
     except FileNotFoundError:
         return None
     except OSError as error:

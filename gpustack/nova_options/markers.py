@@ -23,9 +23,18 @@ def own_lines(text: str) -> Sequence[bool]:
     return lines
 
 
+def has_ours(text: str) -> bool:
+    """Whether gpustack wrote the file, or a block in it."""
+    return text.startswith(MARK) or bool(_markers(text))
+
+
+def _markers(text: str) -> list[str]:
+    return [marker for line in text.splitlines() for marker in (BEGIN, END) if line.startswith(marker)]
+
+
 def _is_whole(text: str) -> bool:
     """Whether each line that begins a block is followed by one that ends it."""
-    markers = [marker for line in text.splitlines() for marker in (BEGIN, END) if line.startswith(marker)]
+    markers = _markers(text)
     return markers == [BEGIN, END] * (len(markers) // 2)
 
 

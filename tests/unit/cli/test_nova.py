@@ -130,6 +130,16 @@ def test_a_file_that_can_not_be_changed_keeps_the_others_unwritten(capsys, spec,
     assert [path for path in out.rglob("*.conf") if path != damaged] == []
 
 
+def test_a_damaged_block_of_an_earlier_rendering_keeps_all_files_unwritten(capsys, spec, tmp_path):
+    damaged = tmp_path / "etc/kolla/config/nova/gone01/nova.conf"
+    damaged.parent.mkdir(parents=True)
+    damaged.write_text("# BEGIN gpustack: change the spec and render again\n[pci]\n")
+    code, _, err = run(capsys, "render", spec, "--snapshot", SNAPSHOT, "--deployment", "kolla", "--out", tmp_path)
+    assert code == 20
+    assert f"{damaged}: one of the two lines is missing" in err
+    assert [path for path in tmp_path.rglob("*.conf") if path != damaged] == []
+
+
 def test_an_error_leaves_nothing_written(capsys, spec, tmp_path):
     existing = tmp_path / "nova.conf"
     existing.write_text('[pci]\nalias = {"name": "k4200", "vendor_id": "10de", "product_id": "ffff"}\n')

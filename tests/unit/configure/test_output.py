@@ -89,3 +89,13 @@ def test_files_that_are_not_text_stop_the_run(tmp_path: Path) -> None:
     (tmp_path / "gpu01" / NAME).write_bytes(b"\xff")
     with pytest.raises(NovaConfigError, match="is not UTF-8"):
         changes([rendered()], tmp_path)
+
+
+def test_foreign_files_beside_the_rendered_ones_need_not_be_text(tmp_path: Path) -> None:
+    """kolla-ansible's directory of overrides may hold any file."""
+    (tmp_path / "latin.conf").write_bytes("# größe\n[DEFAULT]\n".encode("latin-1"))
+    (tmp_path / "drop-ins.conf").mkdir()
+    assert not list(stale([rendered()], tmp_path, ["*.conf"]))
+    (tmp_path / "ours.conf").write_bytes(OURS.encode() + b"\xff\n")
+    with pytest.raises(NovaConfigError, match="is not UTF-8"):
+        list(stale([rendered()], tmp_path, ["*.conf"]))
