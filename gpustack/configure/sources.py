@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
@@ -33,6 +33,15 @@ SUPER_CONDUCTOR = "super-conductor"
 """The conductor above the cells; it reads the options of nova-conductor from files of its own."""
 READERS = (*SERVICES, SUPER_CONDUCTOR)
 _NAMES = {"cpu": "compute", "cell-conductor": "conductor", "api-wsgi": "api"}
+_PREFIXES = ("nova", PLACEMENT, DROP_IN)
+_OTHER_SERVICES = (
+    "nova-novncproxy",
+    "nova-serialproxy",
+    "nova-spicehtml5proxy",
+    "nova-metadata",
+    "nova-compute-ironic",
+)
+_OTHER_SERVICES += ("nova-libvirt", "nova-ssh")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,7 +184,7 @@ def _sources(argument: str) -> list[Source]:
         return _read(text, services, paths)
     except NothingThereError:
         sources: list[Source] = []
-        directories = list(_of_hosts(paths[0])) if len(paths) == 1 else []
+        directories = _of_hosts(paths[0]) if len(paths) == 1 else []
         for directory in directories:
             with contextlib.suppress(NothingThereError):
                 sources += _read(str(directory), services or _rendered_for(paths[0], directory), [directory])
@@ -208,12 +217,17 @@ def _read(text: str, services: tuple[str, ...], paths: Sequence[Path]) -> list[S
     ]
 
 
-def _of_hosts(path: Path) -> Iterator[Path]:
-    """The directories of single hosts in a directory, as in kolla-ansible's overrides and gpustack's output."""
+def _of_hosts(path: Path) -> list[Path]:
+    """The directories of single hosts in a directory, as in kolla-ansible's overrides and gpustack's output.
+
+    In a directory such as /etc/kolla, those of Nova and Placement, without services that need no GPU options.
+    """
+    found: list[Path] = []
     for directory in sorted(path.iterdir()) if path.is_dir() else ():
         inner = (directory, directory / "etc/nova", directory / "etc/nova/nova.conf.d")
-        if directory.is_dir() and not directory.name.endswith(".d"):
-            yield from [candidate for candidate in inner if any(candidate.glob("*.conf"))][:1]
+        if directory.is_dir() and not directory.name.endswith(".d") and directory.name not in _OTHER_SERVICES:
+            found += [candidate for candidate in inner if any(candidate.glob("*.conf"))][:1]
+    return [d for d in found if any(f.name.startswith(_PREFIXES) for f in (d, *d.glob("*.conf")))] or found
 
 
 def _rendered_for(tree: Path, directory: Path) -> tuple[str, ...]:

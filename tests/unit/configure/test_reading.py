@@ -76,3 +76,21 @@ def test_a_directory_names_the_service_of_its_files_but_no_other_than_their_name
     file.write_text("[DEFAULT]\ndebug = true\n")
     (source,) = read([str(file)]).sources
     assert source.services == services
+
+
+def test_a_tree_of_all_services_is_read_for_nova_and_placement(tmp_path):
+    """As /etc/kolla has it: files of other services are none of Nova, and none of INI."""
+    files = {
+        "keystone/keystone.conf": "[token]\nprovider = fernet\n",
+        "rabbitmq/rabbitmq.conf": "listeners.tcp.1 = 1\n",
+        "nova-libvirt/libvirtd.conf": "listen_tls = 0\n",
+        "nova-novncproxy/nova.conf": "[DEFAULT]\ndebug = true\n",
+        "nova-api/nova.conf": "[DEFAULT]\ndebug = true\n",
+        "placement-api/placement.conf": "[DEFAULT]\ndebug = true\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(text)
+    found = read([str(tmp_path)])
+    assert [source.services for source in found.sources] == [("api",), ("placement",)]
+    assert not found.unread
