@@ -17,7 +17,6 @@ from gpustack.nova_options.options import Release
 
 ALL = "nova.scheduler.filters.all_filters"
 _PACKAGE = "nova.scheduler.filters."
-_PCI_FILTER = f"{_PACKAGE}pci_passthrough_filter.PciPassthroughFilter"
 DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 _NEAR = 0.8
 
@@ -73,20 +72,21 @@ def available(lines: Sequence[str], release: Release) -> frozenset[str] | None:
 def not_importable(lines: Sequence[str], release: Release) -> Iterator[FilterFault]:
     """The lines of available_filters with which nova-scheduler does not start.
 
-    The modules of Nova's other filters are not known, nor are third-party classes.
+    Modules that an operator added to Nova's package are not known, nor are third-party classes.
     """
+    known = {path.rpartition(".")[2].lower(): path for path in releases.classes("filters", release)}
+    modules = {path.rpartition(".")[0] for path in releases.classes("filters")}
     for line in (line.strip() for line in lines):
         module, _, last = line.rpartition(".")
-        directly = f"{module}." == _PACKAGE
         instead = None
         if DOTTED.fullmatch(line) is None:
             hint = "each line of available_filters takes one MODULE.CLASS"
-        elif last == _PCI_FILTER.rpartition(".")[2] and module.startswith(_PACKAGE[:-1]) and line != _PCI_FILTER:
-            hint, instead = f"did you mean {_PCI_FILTER}?", _PCI_FILTER
-        elif directly and last in releases.filters(release):
-            hint = "the module of the class is missing"
-        elif directly and line != ALL and last.islower():
-            hint, instead = f"did you mean {ALL}?", ALL
+        elif line in (ALL, *known.values()) or not line.startswith(_PACKAGE):
+            continue
+        elif instead := known.get(last.lower(), ALL if f"{module}." == _PACKAGE and last.islower() else None):
+            hint = f"did you mean {instead}?"
+        elif module in modules:
+            hint = "this release has no such class in that module"
         else:
             continue
         yield FilterFault(name=line or "''", fault=Fault.NOT_IMPORTABLE, hint=hint, instead=instead)

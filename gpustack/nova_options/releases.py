@@ -150,11 +150,12 @@ def default_filters(of: Release) -> tuple[str, ...]:
 @functools.cache
 def filters(of: Release) -> frozenset[str]:
     """The filters that a release has (``nova.scheduler.filters.all_filters``)."""
-    records = tables.table("filters").records
-    return frozenset(record["name"] for record in records if tables.holds(record, of.major))
+    return frozenset(path.rpartition(".")[2] for path in classes("filters", of))
 
 
-def weighers(of: Release) -> frozenset[str]:
-    """The weighers that a release has, each as ``MODULE.CLASS``."""
-    records = tables.table("weighers").records
-    return frozenset(f"{record['module']}.{record['name']}" for record in records if tables.holds(record, of.major))
+@functools.cache
+def classes(kind: Literal["filters", "weighers"], of: Release | None = None) -> frozenset[str]:
+    """The filters or weighers of a release, or of all, each as ``MODULE.CLASS``."""
+    records = tables.table(kind).records
+    known = (record for record in records if of is None or tables.holds(record, of.major))
+    return frozenset(f"{record['module']}.{record['name']}" for record in known)

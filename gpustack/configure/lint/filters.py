@@ -83,7 +83,9 @@ def _fault(subject: LintSubject, source: Source, line: Setting, fault: FilterFau
     if fault.fault is Fault.UNAVAILABLE:
         return finding(Code.FILTER_UNAVAILABLE, place=line.place, filter=fault.name)
     use = f"write {fault.instead}" if fault.instead else f"take {fault.name} out of enabled_filters"
-    if fault.fault is Fault.NOT_IMPORTABLE:
+    if fault.fault is Fault.NOT_IMPORTABLE and not fault.instead and DOTTED.fullmatch(fault.name):
+        use = "remove the line"
+    elif fault.fault is Fault.NOT_IMPORTABLE:
         use = f"write available_filters = {fault.instead or 'MODULE.CLASS, in one line for each class'}"
     elif not fault.name:
         use = "remove the superfluous comma"
@@ -109,7 +111,7 @@ def weighers(subject: LintSubject) -> Iterator[Finding]:
         setting = subject.last(source, _WEIGHERS)
         if setting is None or setting.unknown:
             continue
-        known = {"nova.scheduler.weights.all_weighers", *releases.weighers(subject.release)}
+        known = {"nova.scheduler.weights.all_weighers", *releases.classes("weighers", subject.release)}
         for name in values(setting.value):
             if name not in known and (name.startswith("nova.scheduler.weights.") or not DOTTED.fullmatch(name)):
                 yield finding(Code.WEIGHER_UNKNOWN, place=setting.place, release=subject.release, name=name or "''")

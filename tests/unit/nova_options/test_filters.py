@@ -9,6 +9,7 @@ from gpustack.nova_options.filters import ALL, faults, not_importable, startable
 
 RELEASE = releases.release("2025.2")
 PCI = "nova.scheduler.filters.pci_passthrough_filter.PciPassthroughFilter"
+COMPUTE = "nova.scheduler.filters.compute_filter.ComputeFilter"
 
 
 @pytest.mark.parametrize(
@@ -37,7 +38,11 @@ def test_corrected_lists_start_the_scheduler(written):
         ("PciPassthroughFilter", None),
         (f"{ALL},{PCI}", None),
         (f"{ALL} # all", None),
-        ("nova.scheduler.filters.ComputeFilter", None),
+        ("nova.scheduler.filters.ComputeFilter", COMPUTE),
+        ("nova.scheduler.filters.compute.ComputeFilter", COMPUTE),
+        (PCI.replace("Passthrough", "PassThrough"), PCI),
+        (PCI.replace("Passthrough", "Passthru"), None),
+        ("nova.scheduler.filters.retry_filter.RetryFilter", None),
         ("nova.scheduler.filters.PciPassthroughFilter", PCI),
         ("nova.scheduler.filters.pci.PciPassthroughFilter", PCI),
         ("nova.scheduler.filters.standard_filters", ALL),
@@ -48,6 +53,6 @@ def test_lines_that_stop_the_scheduler_are_found(line, instead):
     assert (fault.name, fault.instead) == (line or "''", instead)
 
 
-@pytest.mark.parametrize("line", [ALL, PCI, "nova.scheduler.filters.compute_filter.ComputeFilter", "my.filters.mine"])
+@pytest.mark.parametrize("line", [ALL, PCI, COMPUTE, "nova.scheduler.filters.mine.MineFilter", "my.filters.mine"])
 def test_lines_that_may_be_importable_are_accepted(line):
     assert not list(not_importable([line], RELEASE))
