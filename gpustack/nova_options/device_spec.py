@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +22,7 @@ from gpustack.nova_options.pci_values import BOOLEANS, EntryError, specs_of
 ANY = "*"
 _LIMITS = {"domain": 0xFFFF, "bus": 0xFF, "slot": 0x1F, "function": 0x7, "vendor_id": 0xFFFF, "product_id": 0xFFFF}
 _WIDTHS = {"domain": 4, "bus": 2, "slot": 2, "function": 1, "vendor_id": 4, "product_id": 4}
-_FIELDS = ("domain", "bus", "slot", "function")
+ADDRESS_FIELDS = ("domain", "bus", "slot", "function")
 NORMALISED = ("managed", "live_migratable", "one_time_use")
 """Tags that must be boolean words, in the releases that know them (``_normalize_device_spec_tag``)."""
 
@@ -55,6 +55,13 @@ class AddressPattern:
     def text(self) -> str:
         """The address in the notation of sysfs."""
         return f"{self.domain}:{self.bus}:{self.slot}.{self.function}"
+
+    def in_capitals(self) -> Iterator[str]:
+        """The patterns that would match more numbers if the kernel wrote them in capital letters."""
+        for name, value in zip(ADDRESS_FIELDS, self.fields, strict=True) if self.regex else ():
+            digits = (f"{n:0{_WIDTHS[name]}x}" for n in range(_LIMITS[name] + 1) if re.search("[A-F]", value))
+            if any(re.match(value, text, re.IGNORECASE) and not re.match(value, text) for text in digits):
+                yield value
 
     def fits(self, address: str) -> bool:
         """Whether it matches the address of a function."""
@@ -183,12 +190,12 @@ def _glob(text: str) -> AddressPattern:
         raise ValueError(f"address {text!r} has more than three parts before the dot")
     filled = [ANY] * (3 - len(parts)) + [part.strip() or ANY for part in parts]
     patterns = [*filled, function.strip() if function else ANY]
-    domain, bus, slot, func = (_hexadecimal(name, value) for name, value in zip(_FIELDS, patterns, strict=True))
+    domain, bus, slot, func = (_hexadecimal(name, value) for name, value in zip(ADDRESS_FIELDS, patterns, strict=True))
     return AddressPattern(domain=domain, bus=bus, slot=slot, function=func)
 
 
 def _regex(parts: Mapping[str, Any]) -> AddressPattern:
-    values = {name: parts.get(name, ".*") for name in _FIELDS}
+    values = {name: parts.get(name, ".*") for name in ADDRESS_FIELDS}
     for name, value in values.items():
         if not isinstance(value, str):
             raise ValueError(f"address: {name} must be text, not {value!r}")  # noqa: TRY004 - one kind of refusal

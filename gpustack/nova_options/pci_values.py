@@ -90,6 +90,8 @@ def _cause(text: str) -> str:
         return "; a deployment tool that gets a list writes it as one line"
     if "'" not in text and re.search(r",\s*[}\]]", text):
         return "; there is a comma before the end"
+    if re.search(r"^\s*[#;]", text, re.MULTILINE):
+        return "; a comment that begins with a blank is a part of the value"
     with contextlib.suppress(ValueError, SyntaxError, MemoryError, RecursionError):
         if isinstance(literal := ast.literal_eval(text[:10_000]), list | dict):
             rule = "takes only double quotes" if "'" in text else "writes true, false and null"

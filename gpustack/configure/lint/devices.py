@@ -1,7 +1,6 @@
 """Checks of device_spec: each entry by itself, and against the facts of its hosts."""
 
 import difflib
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -16,7 +15,7 @@ from gpustack.hosts.facts.model import Function, Host, NetworkInterface
 from gpustack.hosts.facts.vgpus import lacks_type
 from gpustack.hosts.readiness.assessment import State, effect
 from gpustack.nova_options import releases
-from gpustack.nova_options.device_spec import ANY, DeviceSpec, matched, offered
+from gpustack.nova_options.device_spec import ADDRESS_FIELDS, ANY, DeviceSpec, matched, offered
 from gpustack.nova_options.pci_values import differing, is_true, placement_faults, specs_of
 from gpustack.pci import catalogue, classes
 from gpustack.spec.verdict import verdicts
@@ -61,16 +60,20 @@ def keys(subject: LintSubject) -> Iterator[Finding]:
             grave = Severity.ERROR if near in _FIELDS and near not in line.data else None
             about = about_key("device_spec", key, near, subject.release)
             yield finding(Code.DEVICE_SPEC_TAG_UNKNOWN, place=line.place, severity=grave, **about)
+        address = line.data.get("address")
+        for key in address if isinstance(address, dict) and "compute" in line.source.services else ():
+            if key not in ADDRESS_FIELDS:
+                about = about_key("device_spec", f"address.{key}", None, subject.release)
+                about["known"] = f"known are {', '.join(ADDRESS_FIELDS)}"
+                yield finding(Code.DEVICE_SPEC_TAG_UNKNOWN, place=line.place, severity=Severity.ERROR, **about)
 
 
 @check(_TITLE)
 def without_effect(subject: LintSubject) -> Iterator[Finding]:
     """Addresses that match no device, and tags that hide devices from aliases."""
     for line in subject.devices:
-        address = line.data.get("address")
-        for pattern in address.values() if isinstance(address, dict) else ():
-            if line.spec and re.search("[A-F]", pattern) and "(?" not in pattern:
-                yield finding(Code.CAPITAL_IN_ADDRESS, place=line.place, value=pattern)
+        for pattern in line.spec.address.in_capitals() if line.spec else ():
+            yield finding(Code.CAPITAL_IN_ADDRESS, place=line.place, value=pattern)
         if line.spec and is_true(line.data.get("remote_managed")):
             for host in subject.hosts_of(line.source):
                 function = host.functions.get(line.spec.address.text)

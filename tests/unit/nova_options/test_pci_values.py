@@ -56,6 +56,7 @@ ONE, OTHER = '{"vendor_id": "10de", "name": "a"}', '{"vendor_id": "10de", "name"
         (specs_of, '{"vendor_id": "10de", "remote_managed": True}', "JSON writes true, false and null"),
         (specs_of, '{"vendor_id": "10de"} # A100', "a comment needs a line of its own"),
         (alias_of, f"{ONE} ; A100", "a comment needs a line of its own"),
+        (specs_of, f"[\n{ONE},\n# the second\n{OTHER}\n]", "a comment that begins with a blank"),
         (specs_of, '"{\\"vendor_id\\": \\"10de\\"}"', "not a text; it is quoted twice"),
         (specs_of, '["{\\"vendor_id\\": \\"10de\\"}"]', "not a text; it is quoted twice"),
         (specs_of, '{\\"vendor_id\\": \\"10de\\"}', "its quotes are escaped"),
