@@ -206,7 +206,7 @@ def _merged(layers: Sequence[Sequence[NovaConfiguration]]) -> NovaConfiguration:
 
 def _findings(job: Job, names: Sequence[str]) -> Iterator[Finding]:
     if not job.existing.named:
-        yield finding(Code.MERGED_CONFIGURATION_NOT_SHOWN, place=job.directory)
+        yield finding(Code.MERGED_CONFIGURATION_NOT_SHOWN, place=str(job.into(job.directory) or job.directory))
 
 
 TOOL = Tool(

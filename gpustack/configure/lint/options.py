@@ -60,7 +60,7 @@ def _not_read(setting: Setting, option: Option, release: Release) -> Finding:
     use = "take the line out"
     if option.path == "pci/device_spec":
         use = f"write [{current.group}] {current.name} instead"
-    elif setting.path in option.old_names and option.known_to(release):
+    elif setting.path in option.old_names and releases.option(option.path).known_to(release):
         use = f"write [{option.group}] {option.name} instead"
     return finding(
         Code.OPTION_NOT_IN_RELEASE,
@@ -181,6 +181,7 @@ def substitutions(subject: LintSubject) -> Iterator[Finding]:
             yield finding(
                 Code.VALUE_NAMES_OPTION,
                 place=setting.place,
+                severity=None if unset and option.services else Severity.INFO,
                 group=setting.group,
                 name=setting.name,
                 names=" and ".join(f"${name}" for name in setting.names),
@@ -273,16 +274,17 @@ def _means(setting: Setting, option: Option) -> bool | str:
 
 @check(_TITLE)
 def readers(subject: LintSubject) -> Iterator[Finding]:
-    """Settings in the configuration of a service that does not read them."""
+    """Settings in the configuration of a service that does not read them, unless a service that does has them too."""
     also, options = tables.facts()["also"], releases.options(subject.release)
-    for source in subject.sources:
-        for option in options if source.named else ():
-            setting = source.configuration.last(option)
-            if setting and not source.serves(option) and also.get(option.path) not in source.services:
-                yield finding(
-                    Code.OPTION_OF_OTHER_SERVICE,
-                    place=setting.place,
-                    group=option.group,
-                    name=option.name,
-                    services=" and ".join(option.programs),
-                )
+    pairs = [(source, option) for source in subject.sources for option in options]
+    read = {(option.path, source.configuration.value(option)) for source, option in pairs if source.serves(option)}
+    for source, option in pairs:
+        setting = source.configuration.last(option) if source.named and not source.serves(option) else None
+        if setting and also.get(option.path) not in source.services and (option.path, setting.value) not in read:
+            yield finding(
+                Code.OPTION_OF_OTHER_SERVICE,
+                place=setting.place,
+                group=option.group,
+                name=option.name,
+                services=" and ".join(option.programs),
+            )

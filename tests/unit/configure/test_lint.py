@@ -53,6 +53,26 @@ def test_a_case(case, tmp_path):
     assert (report.code == 0) is (not expected)
 
 
+def test_a_name_that_newer_releases_lack_leads_to_its_option(tmp_path):
+    file = tmp_path / "nova-scheduler.conf"
+    file.write_text("[DEFAULT]\nscheduler_default_filters = ComputeFilter,PciPassthroughFilter\n")
+    report = lint([str(file)], LintSubject(release=releases.release("2025.2")))
+    remedies = [f.remedy for f in report.findings if f.code == "GPU338"]
+    assert remedies == ["write [filter_scheduler] enabled_filters instead"]
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_line_that_its_service_has_too_is_in_no_wrong_place(tmp_path, same):
+    """kolla-ansible merges HOST/nova.conf into the configuration of each service on the host."""
+    lines = dict.fromkeys(("nova-api.conf", "nova-compute.conf"), '[pci]\ndevice_spec = {"vendor_id": "10de"}\n')
+    if not same:
+        lines["nova-compute.conf"] = "[pci]\n"
+    for name, text in lines.items():
+        (tmp_path / name).write_text(text)
+    report = lint([str(tmp_path / name) for name in lines], LintSubject(release=releases.release("2025.2")))
+    assert ("GPU369" in {f.code for f in report.findings}) is not same
+
+
 def test_every_code_of_the_linter_has_a_case():
     covered = {entry.split(":")[0] for case in CASES for entry in [*case.data["expect"], *case.data.get("infos", [])]}
     spans = (

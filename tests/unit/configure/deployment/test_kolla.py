@@ -178,3 +178,9 @@ def test_a_rendering_into_the_base_and_an_environment_adds_up(tmp_path):
     rendering = rendered(tmp_path, "kayobe", directory=ENVIRONMENT)
     files = {place.partition(":")[0] for _, place in codes(rendering, "GPU312")}
     assert files == {"nova-api.conf", "nova-compute.conf", "nova.conf"}
+
+
+def test_the_inspected_directory_is_the_one_below_the_output(tmp_path):
+    """An operator who renders into a new directory must not believe that /etc/kolla/config was read."""
+    (finding,) = (f for f in rendered(tmp_path, "kolla").findings if f.code == "GPU322")
+    assert finding.place == str(tmp_path / NOVA)
