@@ -43,7 +43,7 @@ def host_groups(
 
     UUIDs and machine ids alone do not split a group; they are named below its text.
 
-    :param texts: the text of each host, with the host's name.
+    :param texts: the text of each host, with the host's name; without a name, a text is compared as it is.
     :param keys: longer texts to compare, in the same order; None for ``texts``.
     :param kinds: of each host, an object that hosts with equal texts share; None to compare all texts.
     :param each: whether each host is a group of its own.
@@ -54,8 +54,8 @@ def host_groups(
     longer = [text for _, text in pairs] if keys is None else keys
     for (host, text), key, kind in zip(pairs, longer, kinds or range(len(pairs)), strict=True):
         if kind not in compared:
-            compared[kind] = host if each else _IDENTIFIER.sub("\0id", impersonal(key, host))
-        members.setdefault(host if each else compared[kind], []).append((host, text, key))
+            compared[kind] = (host if each else "") or _IDENTIFIER.sub("\0id", impersonal(key, host))
+        members.setdefault((host if each else "") or compared[kind], []).append((host, text, key))
     return [HostGroup(hosts=tuple(host for host, *_ in group), text=_shown(group)) for group in members.values()]
 
 
@@ -67,7 +67,7 @@ def patterns_of(groups: Iterable[HostGroup]) -> Mapping[str, str]:
 def impersonal(text: str, host: str, name: str = "\0") -> str:
     """A text with another name instead of the host's own, which may be a part of a longer one: ``vg_gpu01-root``."""
     short = hostnames.head(host)
-    if short not in text:
+    if not short or short not in text:
         return text
     return re.sub(rf"(?<![^\W_])(?:{re.escape(host)}|{re.escape(short)})(?![^\W_])", lambda _: name, text)
 

@@ -76,13 +76,13 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         spec = load_spec(parsed_args.spec)
         wanted_hosts = expanded(parsed_args.hosts) if parsed_args.snapshot else None
-        if parsed_args.snapshot:
-            parsed_args.hosts = []
+        named, parsed_args.hosts = parsed_args.hosts, [] if parsed_args.snapshot else parsed_args.hosts
         gather(self, parsed_args, spec)
         spec = with_groups(spec, self._gathered.groups)
         self._deployment = parsed_args.deployment or (spec.nova.deployment if spec.nova else "drop-in")
         self._partly = bool(wanted_hosts)
         self._rendering = self._rendered(spec, self._gathered.hosts, parsed_args, wanted_hosts or None)
+        parsed_args.hosts = named  # for the next command
         if parsed_args.format != "text":
             self.show_data(self._as_data(), parsed_args.format)
         elif errors(self._rendering.findings):
@@ -132,7 +132,9 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
             texts[host] = texts.get(host, "") + text
         groups = patterns_of(host_groups(texts.items()))
         return {
-            "files": [{**f.to_dict(), "group": groups[host]} for f, (host, _) in zip(files, owned, strict=True)],
+            "files": [
+                {**f.to_dict(), "group": groups[host] or f.name} for f, (host, _) in zip(files, owned, strict=True)
+            ],
             "findings": [finding.to_dict() for finding in (*self._rendering.findings, *self._rendering.unknown)],
         }
 
@@ -145,10 +147,10 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
             self.show_total({"host": len(self._gathered.hosts), "file": len(files)}, {})
 
     def _of_hosts(self, texts: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-        """Texts with the host whose name is a part of their file's name, or with this name."""
+        """Texts with the host whose name is a part of their file's name, or with none."""
         hosts = {host.hostname for host in self._gathered.hosts}
         return [
-            (next((part for part in re.split("[:/]", name) if part.removesuffix(".yml") in hosts), name), text)
+            (next((part for part in re.split("[:/]", name) if part.removesuffix(".yml") in hosts), ""), text)
             for name, text in texts
         ]
 

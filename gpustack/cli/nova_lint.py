@@ -102,8 +102,8 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
 class NovaOptionsCommand(Lister):
     """List the options of a release of Nova, with type, limits, default, the services that read them, and source.
 
-    NAME is a part of "[SECTION] OPTION", such as pci or cpu_dedicated_set. The services are known for options that
-    concern GPUs.
+    NAME is a part of "[SECTION] OPTION", also of a deprecated name, such as pci or cpu_dedicated_set. The services are
+    known for options that concern GPUs.
     """
 
     epilog = "gpustack nova options pci --release 2025.2; gpustack nova options --service compute -f json"
@@ -123,7 +123,7 @@ class NovaOptionsCommand(Lister):
         options = [
             o
             for o in known.named.values()
-            if wanted in f"[{o.group}] {o.name}".lower()
+            if any(wanted in f"[{path.replace('/', '] ', 1)}".lower() for path in (o.path, *o.old_names))
             and (parsed_args.service in (None, "placement") or kinds([parsed_args.service])[0] in o.services)
         ]
         if not options:
@@ -134,7 +134,8 @@ class NovaOptionsCommand(Lister):
 def _default(option: Option) -> str:
     if option.computed:
         return "(computed)"
-    return "" if option.default is None else str(option.default)
+    value = option.default
+    return ",".join(map(str, value)) if isinstance(value, tuple) else "" if value is None else str(value)
 
 
 _OPTIONS: tuple[Column[Option], ...] = (

@@ -57,6 +57,12 @@ def test_a_thousand_rows_are_folded_to_one_pattern_each() -> None:
     assert len(fold(names)) == 100
 
 
+@pytest.mark.parametrize("each", [False, True])
+def test_texts_of_no_host_are_shown_as_they_are(each: bool) -> None:
+    texts = [("", "../a.conf: x y"), ("gpu01", "gpu01: x"), ("", "../b.conf: x y")]
+    assert [group.text for group in host_groups(texts, each=each)] == [text for _, text in texts]
+
+
 def test_hosts_that_differ_in_their_names_are_one_group() -> None:
     (group,) = host_groups((f"gpu{n:02}", f"gpu{n:02}: 1 file\n  root=/dev/vg_gpu{n:02}/root") for n in range(1, 41))
     assert group.pattern == "gpu[01:40]"

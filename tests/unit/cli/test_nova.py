@@ -53,6 +53,24 @@ def test_the_next_command_after_writing_works_for_each_tool(capsys, spec, tmp_pa
         assert run(capsys, "lint", tmp_path / "out", "--spec", spec)[0] == 0
 
 
+@pytest.mark.parametrize("path", ["/etc/kolla/config/nova", "../kolla/nova"])
+def test_a_file_of_all_hosts_is_none_of_a_host(capsys, spec, path):
+    """Equal files of two services were two hosts, and a relative path had no name before its first dot."""
+    arguments = ("render", spec, "--snapshot", SNAPSHOT, "--deployment", "kolla", "--path", path)
+    out = run(capsys, *arguments)[1]
+    heads = [line for line in out.splitlines() if line.startswith("### ")]
+    names = ("nova-api.conf", "nova-compute.conf", "nova-scheduler.conf", "gpu01/nova.conf")
+    assert sorted(heads) == sorted(f"### {path}/{name}" for name in names)
+    files = json.loads(run(capsys, *arguments, "-f", "json")[1])["files"]
+    assert {file["path"]: file["group"] for file in files}[f"{path}/nova-api.conf"] == f"{path}/nova-api.conf"
+
+
+def test_the_next_command_renders_for_the_same_hosts(capsys, spec):
+    printed = run(capsys, "render", spec, "gpu01", "--snapshot", SNAPSHOT, "--service", "compute")[2]
+    (following,) = [line for line in printed.splitlines() if line.startswith("Next: ")]
+    assert following.startswith(f"Next: gpustack nova render {spec} gpu01 --snapshot")
+
+
 def test_a_difference_is_shown_and_not_written(capsys, spec, tmp_path):
     out = tmp_path / "out"
     run(capsys, "render", spec, "--snapshot", SNAPSHOT, "--out", out)

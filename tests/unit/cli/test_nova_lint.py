@@ -113,6 +113,13 @@ def test_options_are_listed_with_limits_and_source(capsys):
     assert "CUSTOM_" in row["Limits"]
 
 
+@pytest.mark.parametrize("name", ["passthrough_whitelist", "[default] pci_passthrough"])
+def test_an_option_is_found_by_a_deprecated_name(capsys, name):
+    assert main(["nova", "options", name, "--release", "2025.2", "-f", "json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["Option"], row["Default"]) == ("[pci] device_spec", "")
+
+
 def test_an_option_that_no_release_has_is_refused(capsys):
     assert main(["nova", "options", "no_such_option"]) == 2
     assert "has no such option" in capsys.readouterr().err
