@@ -81,7 +81,7 @@ def _rendered(directory: Path, unread: list[Finding]) -> list[Source]:
     from gpustack.configure.deployment import kolla, openstack_ansible, openstack_helm, rhoso
 
     found: list[Source] = []
-    for below in (directory, directory / kolla.DIRECTORY[1:], directory / kolla.KAYOBE_DIRECTORY):
+    for below in (directory, directory / "nova", directory / kolla.DIRECTORY[1:], directory / kolla.KAYOBE_DIRECTORY):
         if kolla.has_hosts(below):
             sources, findings = kolla.inspected(below, kolla.layers(below.resolve()), own=True)
             found, unread[:] = [*found, *sources], [*unread, *findings]

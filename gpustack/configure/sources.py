@@ -242,8 +242,10 @@ def _read_by(service: str, path: Path) -> tuple[Path, ...]:
     """The files of a path that a service reads.
 
     In a directory of files named after services (kolla-ansible's overrides), each service reads its own file. In a
-    ``nova.conf.d``, a service reads all files.
+    ``nova.conf.d``, a service reads all files. DevStack starts nova-compute with ``nova-cpu.conf`` alone.
     """
+    if service == "compute" and (own := path / "nova-cpu.conf").is_file():
+        return (own,)
     files = files_of(path, service=service)
     if not path.is_dir() or path.name.endswith(".d"):
         return files

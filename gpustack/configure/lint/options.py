@@ -105,7 +105,7 @@ def _meant(setting: Setting, table: OptionTable, release: Release) -> Option | N
         return releases.device_spec_option(release) if wanted == "device_spec" else table.named[f"pci/{wanted}"]
     of_group = {option.name: option for option in table.groups.get(setting.group, ())}
     of_group |= {old.partition("/")[2]: o for o in of_group.values() for old in o.old_names if "*" not in old}
-    if near := difflib.get_close_matches(setting.name, of_group, n=1, cutoff=_NEAR):
+    if near := difflib.get_close_matches(setting.name.lower(), of_group, n=1, cutoff=_NEAR):
         return of_group[near[0]]
     concerned = {option.name: option for option in releases.options(release)}
     elsewhere = [setting.name] if setting.name in concerned and setting.name != "driver" else []

@@ -94,3 +94,24 @@ def test_a_tree_of_all_services_is_read_for_nova_and_placement(tmp_path):
     found = read([str(tmp_path)])
     assert [source.services for source in found.sources] == [("api",), ("placement",)]
     assert not found.unread
+
+
+def test_devstack_starts_nova_compute_with_a_file_of_its_own(tmp_path):
+    for name in ("nova.conf", "nova-cpu.conf", "rootwrap.conf"):
+        (tmp_path / name).write_text("[DEFAULT]\n")
+    files = {
+        service: source.configuration.files for source in read([str(tmp_path)]).sources for service in source.services
+    }
+    assert files["compute"] == (str(tmp_path / "nova-cpu.conf"),)
+    assert files["api"] == (str(tmp_path / "nova.conf"),)
+
+
+def test_overrides_of_kolla_ansible_are_read_by_their_parent(tmp_path):
+    """The directory node_custom_config, which also has overrides for all services."""
+    texts = {"nova.conf": "[pci]\nalias = {}\n", "nova/nova-api.conf": "[DEFAULT]\n", "nova/gpu01/nova.conf": "[pci]\n"}
+    (tmp_path / "nova/gpu01").mkdir(parents=True)
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    sources = read([str(tmp_path)]).sources
+    assert any(str(tmp_path / "nova/nova-api.conf") in source.configuration.files for source in sources)
+    assert sources == read([str(tmp_path / "nova")]).sources
