@@ -55,8 +55,11 @@ class RenderedFile:
 
         :param before: its current content; None if the file does not exist.
         :param place: the file's path here, for the error.
-        :raises NovaConfigError: if the markers of gpustack's block are damaged.
+        :raises NovaConfigError: if the markers of gpustack's block are damaged, or the file is of others.
         """
+        if not self.shared and before and before.strip() and not before.startswith(MARK):
+            problem = "gpustack did not write this file, and would replace all of it"
+            raise NovaConfigError(problem, where=place or self.path, remedy="move the file away, or use another --out")
         if not self.shared or before is None:
             return self.text
         foreign = without_block(before, place or self.path)

@@ -74,12 +74,13 @@ def test_the_next_command_renders_for_the_same_hosts(capsys, spec):
 def test_a_difference_is_shown_and_not_written(capsys, spec, tmp_path):
     out = tmp_path / "out"
     run(capsys, "render", spec, "--snapshot", SNAPSHOT, "--out", out)
-    (out / "gpu01" / DROP_IN).write_text("[pci]\n")
+    earlier = "# Written by gpustack for Nova 2025.1\n[pci]\n"
+    (out / "gpu01" / DROP_IN).write_text(earlier)
     _, output, _ = run(capsys, "render", spec, "--snapshot", SNAPSHOT, "--out", out, "--diff")
     assert f"--- {out}/gpu01/{DROP_IN}" in output
     assert '+device_spec = {"vendor_id": "10de", "product_id": "11b4"}' in output
     assert "control" not in output
-    assert (out / "gpu01" / DROP_IN).read_text() == "[pci]\n"
+    assert (out / "gpu01" / DROP_IN).read_text() == earlier
 
 
 def test_what_an_earlier_rendering_left_goes_after_it_is_shown(capsys, spec, tmp_path):

@@ -11,13 +11,14 @@ from gpustack.base.errors import NovaConfigError, UsageError
 from gpustack.base.operations import RemoveFile, WriteFile
 from gpustack.configure.output import carry_out, changes, stale
 from gpustack.configure.rendered import RenderedFile
-from gpustack.nova_options.markers import BEGIN, END
+from gpustack.nova_options.markers import BEGIN, END, MARK
 
 NAME = "etc/nova/nova.conf.d/gpustack.conf"
 OURS = f"{BEGIN}\n[pci]\nalias = x\n{END}\n"
+TEXT = f"{MARK}\n[pci]\n"
 
 
-def rendered(target: str = "gpu01", text: str = "[pci]\n", **options: bool) -> RenderedFile:
+def rendered(target: str = "gpu01", text: str = TEXT, **options: bool) -> RenderedFile:
     return RenderedFile(target=target, path=f"/{NAME}", text=text, services=("compute",), **options)
 
 
@@ -26,7 +27,7 @@ def test_only_files_with_another_content_are_written(tmp_path: Path) -> None:
     (first, second) = changes(files, tmp_path)
     carry_out(first)
     path = tmp_path / "gpu01" / NAME
-    assert (path.read_text(), path.stat().st_mode & 0o777) == ("[pci]\n", 0o644)
+    assert (path.read_text(), path.stat().st_mode & 0o777) == (TEXT, 0o644)
     assert changes(files, tmp_path) == [second]
 
 
@@ -34,17 +35,17 @@ def test_only_files_with_another_content_are_written(tmp_path: Path) -> None:
 def test_a_changed_file_keeps_its_owner_and_its_link(tmp_path: Path) -> None:
     """Nova or kolla-ansible could not read it otherwise: their files are often 0640 and of their group."""
     path, real = tmp_path / "gpu01" / NAME, tmp_path / "real.conf"
-    real.write_text("[pci]\n")
+    real.write_text(TEXT)
     os.chown(real, 4321, 1234)
     real.chmod(0o640)
     path.parent.mkdir(parents=True)
     path.symlink_to(real)
-    (change,) = changes([rendered(text="[pci]\nalias = y\n")], tmp_path)
+    (change,) = changes([rendered(text=f"{TEXT}alias = y\n")], tmp_path)
     carry_out(change)
     status = real.stat()
     assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (4321, 1234, 0o640)
     assert path.is_symlink()
-    assert path.read_text() == "[pci]\nalias = y\n"
+    assert path.read_text() == f"{TEXT}alias = y\n"
 
 
 def test_a_changed_file_keeps_its_mode(tmp_path: Path) -> None:
@@ -52,9 +53,21 @@ def test_a_changed_file_keeps_its_mode(tmp_path: Path) -> None:
     carry_out(change)
     path = Path(change.path)
     path.chmod(0o600)
-    (change,) = changes([rendered(text="[pci]\nalias = y\n")], tmp_path)
+    (change,) = changes([rendered(text=f"{TEXT}alias = y\n")], tmp_path)
     carry_out(change)
-    assert (path.read_text(), path.stat().st_mode & 0o777) == ("[pci]\nalias = y\n", 0o600)
+    assert (path.read_text(), path.stat().st_mode & 0o777) == (f"{TEXT}alias = y\n", 0o600)
+
+
+def test_a_file_of_others_with_the_same_name_is_not_replaced(tmp_path: Path) -> None:
+    """RHOSO's resources are often in a file of this name."""
+    path = tmp_path / "rhoso/controlplane.yaml"
+    path.parent.mkdir()
+    path.write_text("kind: OpenStackControlPlane\n")
+    file = RenderedFile(target="", path="rhoso/controlplane.yaml", text=TEXT, services=("api",))
+    with pytest.raises(NovaConfigError, match="did not write this file"):
+        changes([file], tmp_path)
+    path.write_text("\n")
+    assert len(changes([file], tmp_path)) == 1
 
 
 def test_the_only_target_of_this_machine_has_no_directory() -> None:
