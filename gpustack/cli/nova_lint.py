@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from gpustack.base.columns import Column
 from gpustack.base.errors import NovaConfigError, UsageError
-from gpustack.base.findings import Severity
+from gpustack.base.findings import errors
+from gpustack.base.operations import counted
 from gpustack.base.text import clipped, printable
 from gpustack.cli.common import Lister, add_exit_code, add_ssh_options, release_of, ssh_options
 from gpustack.cli.options import add_snapshot, option, snapshot_hosts
@@ -91,11 +91,9 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report the findings and return the exit code."""
         self.report_findings(self._report.findings)
-        counts = Counter(found.severity for found in self._report.findings)
-        if failed := counts[Severity.ERROR]:
-            raise NovaConfigError(
-                f"{failed} error{'s'[: failed > 1]} in the configuration", remedy="see the findings above"
-            )
+        if failed := errors(self._report.findings):
+            count = counted(len(failed), "error")
+            raise NovaConfigError(f"{count} in the configuration", remedy="see the findings above")
         return 0
 
 

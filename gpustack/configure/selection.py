@@ -55,14 +55,9 @@ def moves(
     models = frozenset(spec.models_of(alias))
     hosts = {target.host.hostname for target in targets if target.model in models}
     others: dict[str, list[str]] = {}
-    for target in targets:
-        if (
-            target.host.hostname in hosts
-            and target.model not in models
-            and vendor in (None, target.gpu.main.vendor)
-            and product in (None, target.gpu.main.product)
-            and kind in (None, target.gpu.dev_type)
-        ):
+    for target in (target for target in targets if target.host.hostname in hosts and target.model not in models):
+        compared = (vendor, target.gpu.main.vendor), (product, target.gpu.main.product), (kind, target.gpu.dev_type)
+        if all(requested in (None, own) for requested, own in compared):
             others.setdefault(target.host.hostname, []).append(f"{target.address} ({target.model})")
     for host, gpus in others.items():
         yield finding(Code.MOVE_CLAIMS_OTHER_KIND, place=host, alias=alias, others=listed(gpus, _SHOWN))

@@ -34,14 +34,8 @@ SUPER_CONDUCTOR = "super-conductor"
 READERS = (*SERVICES, SUPER_CONDUCTOR)
 _NAMES = {"cpu": "compute", "cell-conductor": "conductor", "api-wsgi": "api"}
 _PREFIXES = ("nova", PLACEMENT, DROP_IN)
-_OTHER_SERVICES = (
-    "nova-novncproxy",
-    "nova-serialproxy",
-    "nova-spicehtml5proxy",
-    "nova-metadata",
-    "nova-compute-ironic",
-)
-_OTHER_SERVICES += ("nova-libvirt", "nova-ssh")
+_OTHER_SERVICES: tuple[str, ...] = ("nova-novncproxy", "nova-serialproxy", "nova-spicehtml5proxy", "nova-metadata")
+_OTHER_SERVICES += ("nova-compute-ironic", "nova-libvirt", "nova-ssh")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,12 +178,12 @@ def _sources(argument: str) -> list[Source]:
         return _read(text, services, paths)
     except NothingThereError:
         sources: list[Source] = []
-        directories = _of_hosts(paths[0]) if len(paths) == 1 else []
-        for directory in directories:
-            with contextlib.suppress(NothingThereError):
-                sources += _read(str(directory), services or _rendered_for(paths[0], directory), [directory])
-        for directory in sorted(paths[0].glob(_RENDERED_PLACEMENT)) if len(paths) == 1 else ():
-            sources += _read(str(directory), (PLACEMENT,), [directory])
+        for path in paths if len(paths) == 1 else ():
+            found = [(directory, services or _rendered_for(path, directory)) for directory in _of_hosts(path)]
+            found += [(directory, (PLACEMENT,)) for directory in sorted(path.glob(_RENDERED_PLACEMENT))]
+            for directory, of_directory in found:
+                with contextlib.suppress(NothingThereError):
+                    sources += _read(str(directory), of_directory, [directory])
         if not sources:
             raise
         return sources

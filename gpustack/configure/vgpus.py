@@ -5,6 +5,7 @@ Virtual functions with a type are PCI devices for Nova: :mod:`gpustack.configure
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, finding
@@ -84,10 +85,17 @@ def of_one_card(host: Host, entries: Iterable[Mapping[str, str]]) -> Iterator[Fi
     parts = ((part, entry) for part, entry in pairs if part is not None and part.physical_function)
     by_card = by_key((part.physical_function, (part, entry)) for part, entry in parts)
     for card, of_card in by_card.items():
-        if keys := differing(entry for _, entry in of_card):
-            place, functions = f"{host.hostname} {card}", ", ".join(part.address for part, _ in of_card)
-            values = {"host": host.hostname, "functions": functions, "address": card, "keys": " and ".join(keys)}
-            yield finding(Code.FUNCTIONS_WITH_DIFFERENT_TRAITS, place=place, severity=None, **values)
+        place, by_address = f"{host.hostname} {card}", {part.address: entry for part, entry in of_card}
+        yield from different_traits(place, host.hostname, str(card), by_address)
+
+
+def different_traits(
+    place: str, hostname: str, card: str, entries: Mapping[str, Mapping[str, Any]]
+) -> Iterator[Finding]:
+    """A finding if entries for functions of one card, by their addresses, differ in resource class or traits."""
+    if keys := " and ".join(differing(entries.values())):
+        about: dict[str, Any] = {"host": hostname, "functions": ", ".join(entries), "address": card, "keys": keys}
+        yield finding(Code.FUNCTIONS_WITH_DIFFERENT_TRAITS, place=place, **about)
 
 
 def migrates(spec: Spec, target: Assigned, release: Release) -> bool | None:

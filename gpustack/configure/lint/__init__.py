@@ -40,9 +40,7 @@ FAMILIES = (
     vendordata,
 )
 """The modules with checks, in the order of the report."""
-SUCCESS, WARNING, FAILURE = 0, 1, 2
-_RESULTS = {SUCCESS: "Success", WARNING: "Warning", FAILURE: "Failure"}
-_CODES = {Severity.ERROR: FAILURE, Severity.WARNING: WARNING}
+_WORDS = {Severity.ERROR: "Failure", Severity.WARNING: "Warning"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,19 +51,10 @@ class LintResult:
     findings: tuple[Finding, ...]
 
     @property
-    def code(self) -> int:
-        """0, 1 or 2, as in ``nova-status``."""
-        gravest = worst(self.findings)
-        return _CODES.get(gravest, SUCCESS) if gravest else SUCCESS
-
-    @property
     def word(self) -> str:
-        """``Success``, ``Warning`` or ``Failure``."""
-        return _RESULTS[self.code]
-
-    def to_dict(self) -> dict[str, object]:
-        """The line as plain data."""
-        return {"check": self.title, "result": self.word, "findings": [finding.to_dict() for finding in self.findings]}
+        """``Success``, ``Warning`` or ``Failure``, as in ``nova-status``."""
+        gravest = worst(self.findings)
+        return _WORDS.get(gravest, "Success") if gravest else "Success"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,11 +62,6 @@ class Report:
     """All lines of the report."""
 
     results: tuple[LintResult, ...]
-
-    @property
-    def code(self) -> int:
-        """The code of the most severe result: the exit code of the command."""
-        return max((result.code for result in self.results), default=SUCCESS)
 
     @property
     def findings(self) -> tuple[Finding, ...]:

@@ -1,5 +1,6 @@
 """Checks across configurations: aliases of API and compute hosts, and devices for each alias."""
 
+import functools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -69,12 +70,10 @@ def _by_name(lines: Sequence[AliasLine]) -> dict[str, list[AliasLine]]:
 def _difference(reference: Sequence[AliasLine], compared: Sequence[AliasLine]) -> str | None:
     expected, actual = ([_normal(line.data) for line in lines] for lines in (reference, compared))
     if len(expected) == len(actual) == 1:
-        different = [key for key in sorted({*expected[0], *actual[0]}) if expected[0].get(key) != actual[0].get(key)]
-        differences = [
-            f"{key} is {actual[0].get(key, 'missing')} here and {expected[0].get(key, 'missing')} there"
-            for key in different
-        ]
-        return "; ".join(differences) or None
+        (there,), (here,) = expected, actual
+        keys = [key for key in sorted({*there, *here}) if there.get(key) != here.get(key)]
+        texts = (f"{key} is {here.get(key, 'missing')} here and {there.get(key, 'missing')} there" for key in keys)
+        return "; ".join(texts) or None
     alike = {frozenset(d.items()) for d in expected} == {frozenset(d.items()) for d in actual}
     return None if alike else "their lines differ"
 
@@ -166,15 +165,11 @@ def _class_of(entry: DeviceLine) -> str | None:
 @check("Device types")
 def device_types(subject: LintSubject) -> Iterator[Finding]:
     """Aliases whose device_type differs from that of the hosts' cards and virtual functions."""
-    known: dict[tuple[str, tuple[str, ...]], dict[str, str]] = {}
+    mismatches = functools.cache(functools.partial(_mismatches, subject))
     for line in subject.aliases:
         device_type = str(line.data.get("device_type") or "")
         ids = tuple(str(line.data.get(key, "")).lower() for key in ("vendor_id", "product_id"))
-        if not all(ids):
-            continue
-        if (device_type, ids) not in known:
-            known[device_type, ids] = _mismatches(subject, device_type, ids)
-        for kind, hosts in known[device_type, ids].items():
+        for kind, hosts in mismatches(device_type, ids).items() if all(ids) else ():
             yield finding(
                 Code.ALIAS_DEVICE_TYPE_WRONG,
                 place=line.place,

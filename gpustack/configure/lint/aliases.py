@@ -54,6 +54,9 @@ def device_type(subject: LintSubject) -> Iterator[Finding]:
 @check(_TITLE)
 def what_is_asked(subject: LintSubject) -> Iterator[Finding]:
     """Aliases without ids or resource class, and with keys that have no effect."""
+    # The configuration of a compute host alone does not show the settings of API and scheduler.
+    shown = subject.serving("api", "scheduler", "conductor") and SCHEDULE.known_to(subject.release)
+    unused = shown and subject.scheduled_by_placement is None
     for line in subject.aliases:
         scheduled = subject.on(SCHEDULE, line.source)
         ids = "vendor_id" in line.data and "product_id" in line.data
@@ -74,15 +77,7 @@ def what_is_asked(subject: LintSubject) -> Iterator[Finding]:
                 use=use,
             )
         placement_keys = [key for key in ("resource_class", "traits") if key in line.data]
-        # The configuration of a compute host alone does not show the settings of API and scheduler.
-        control = subject.serving("api", "scheduler", "conductor")
-        if (
-            placement_keys
-            and ids
-            and control
-            and subject.scheduled_by_placement is None
-            and SCHEDULE.known_to(subject.release)
-        ):
+        if placement_keys and ids and unused:
             yield finding(
                 Code.ALIAS_PLACEMENT_KEYS_UNUSED, place=line.place, alias=line.name, keys=" and ".join(placement_keys)
             )

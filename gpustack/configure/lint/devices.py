@@ -1,8 +1,9 @@
 """Checks of device_spec: each entry by itself, and against the facts of its hosts."""
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.base.text import listed
@@ -10,13 +11,14 @@ from gpustack.configure.coverage import what_is
 from gpustack.configure.lint.registry import check
 from gpustack.configure.lint.subject import REPORT, DeviceLine, LintSubject, about_key, padded_traits
 from gpustack.configure.sources import SERVICES, Source
+from gpustack.configure.vgpus import different_traits
 from gpustack.hosts.facts.gpus import gpus, is_gpu
 from gpustack.hosts.facts.model import Function, Host, NetworkInterface
 from gpustack.hosts.facts.vgpus import lacks_type
 from gpustack.hosts.readiness.assessment import State, effect
 from gpustack.nova_options import releases
 from gpustack.nova_options.device_spec import ADDRESS_FIELDS, ANY, DeviceSpec, matched, offered
-from gpustack.nova_options.pci_values import differing, is_true, placement_faults, specs_of
+from gpustack.nova_options.pci_values import is_true, placement_faults, specs_of
 from gpustack.pci import catalogue, classes
 from gpustack.spec.verdict import verdicts
 
@@ -206,13 +208,12 @@ def _judged(line: DeviceLine, host: Host, function: Function) -> Iterator[Findin
     spec = line.spec
     assert spec is not None  # noqa: S101 - for the type checker
     exact = (spec.vendor_id != ANY and spec.product_id != ANY) or spec.address.is_single
-    what = what_is(host, function.address)
-    values = {"place": line.place, "host": host.hostname, "address": function.address, "what": what}
+    about: dict[str, Any] = {"place": line.place, "host": host.hostname, "address": function.address}
+    about["what"] = what_is(host, function.address)
     if any(function.address == companion.address for gpu in gpus(host) for companion in gpu.companions):
-        grave = Severity.WARNING if exact else None
-        yield finding(Code.DEVICE_SPEC_MATCHES_COMPANION, severity=grave, **values)
+        yield finding(Code.DEVICE_SPEC_MATCHES_COMPANION, severity=Severity.WARNING if exact else None, **about)
     elif not _gpu_or_part(host, function) and (not exact or _in_use(function)):
-        yield finding(Code.DEVICE_SPEC_MATCHES_OTHER_DEVICE, severity=None, **values)
+        yield finding(Code.DEVICE_SPEC_MATCHES_OTHER_DEVICE, **about)
 
 
 def _gpu_or_part(host: Host, function: Function) -> bool:
@@ -290,23 +291,12 @@ def mixed(subject: LintSubject) -> Iterator[Finding]:
             if card is not None and _reported(subject, source, line):
                 yield from _one_time_use(subject, host, address, line)
                 by_card.setdefault(card, {})[address] = line
-        for card, functions in by_card.items():
-            yield from _mixed(host, card, functions)
+        for card, lines in by_card.items():
+            by_address = {address: lines[address].data for address in sorted(lines)}
+            yield from different_traits(lines[min(lines)].place, host.hostname, card, by_address)
 
 
 def _one_time_use(subject: LintSubject, host: Host, address: str, line: DeviceLine) -> Iterator[Finding]:
     if "one_time_use" in subject.normalised and line.data.get("one_time_use") is not None:
         what = f"on {host.hostname}, the entry matches the virtual function {address}"
         yield finding(Code.ONE_TIME_USE_ON_FUNCTION, place=line.place, what=what)
-
-
-def _mixed(host: Host, card: str, functions: Mapping[str, DeviceLine]) -> Iterator[Finding]:
-    if keys := differing(line.data for line in functions.values()):
-        yield finding(
-            Code.FUNCTIONS_WITH_DIFFERENT_TRAITS,
-            place=functions[min(functions)].place,
-            host=host.hostname,
-            functions=", ".join(sorted(functions)),
-            address=card,
-            keys=" and ".join(keys),
-        )
