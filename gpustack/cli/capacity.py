@@ -4,12 +4,12 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpustack.base.errors import PartialError, UsageError
+from gpustack.base.errors import UsageError
 from gpustack.cli import capacity_simulation as simulation
 from gpustack.cli.cloud import OpenStackCommand
-from gpustack.cli.common import Lister, add_exit_code, is_for_machines, release_of
+from gpustack.cli.common import Lister, add_exit_code, is_for_machines
 from gpustack.cli.gpu import databases_of, scheduler_of
-from gpustack.cli.options import add_snapshot, option, snapshot_hosts
+from gpustack.cli.options import add_snapshot, option, release_of, snapshot_hosts
 from gpustack.cli.output import Table, table
 from gpustack.cli.progress import counting
 from gpustack.offer.flavor.desired import wanted
@@ -108,8 +108,5 @@ gpustack capacity gpustack.yaml --empty --simulate g1.k4200.1:50,g1.k4200.8:10 -
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report the findings, and what is missing."""
         super().after(parsed_args)
-        for gap in self._gaps:
-            self.report(f"partial: {gap}", error=True)
-        if self._gaps:
-            raise PartialError("the numbers are partial", remedy="see the reasons above")
+        self.report_partial(self._gaps, "the numbers are")
         return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from gpustack.cli.common import Command, Lister, add_jobs, add_ssh_options, ssh_options
+from gpustack.cli.common import Command, add_jobs, add_ssh_options, ssh_options
 from gpustack.cli.options import option
 from gpustack.cli.progress import reading
 from gpustack.cloud import Connection
@@ -33,7 +33,7 @@ def add_ask_hosts(parser: argparse.ArgumentParser) -> None:
 
 
 def asked_plan(
-    command: Command | Lister,
+    command: Command,
     parsed_args: argparse.Namespace,
     sources: Sources,
     selection: Selection,

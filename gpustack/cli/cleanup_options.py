@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from gpustack.base.errors import DatabaseError, GpustackError, UsageError
 from gpustack.base.text import quoted
-from gpustack.cli.common import Command, Lister
+from gpustack.cli.common import Command
 from gpustack.cli.options import Once, add_snapshot, option, pci_address, snapshot_hosts
 from gpustack.cloud import Connection
 
@@ -153,7 +153,7 @@ def with_hardware(sources: Sources, parsed_args: argparse.Namespace, report: Cal
     return replace(sources, hardware=hardware(snapshot_hosts(parsed_args, report), specs))
 
 
-def sources_of(command: Command | Lister, parsed_args: argparse.Namespace) -> Sources:
+def sources_of(command: Command, parsed_args: argparse.Namespace) -> Sources:
     from gpustack.novadb.sources import Sources
 
     url = parsed_args.db_url or (None if parsed_args.config_file else os.environ.get(URL_VARIABLE))
@@ -226,7 +226,7 @@ def require_known_hosts(plan: CleanupPlan, sources: Sources, selection: Selectio
         raise UsageError(f"no cell has a compute node of host {min(missing)}", remedy=remedy)
 
 
-def tell_unread(command: Command | Lister, made: CleanupPlan, graver: GpustackError | None = None) -> None:
+def tell_unread(command: Command, made: CleanupPlan, graver: GpustackError | None = None) -> None:
     """Print the unreadable cells.
 
     :raises GpustackError: the graver error, if there is one.

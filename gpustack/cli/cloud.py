@@ -36,10 +36,10 @@ class OpenStackCommand(Command):
 
     def run(self, parsed_args: argparse.Namespace) -> int:
         """Run the command. ``openstack`` has no exit codes for kinds of errors, so they are set here."""
-        if not self.in_openstack:
-            return super().run(parsed_args)
         try:
             return super().run(parsed_args)
         except GpustackError as error:
+            if not self.in_openstack:
+                raise
             self.report("\n".join((str(error), *getattr(error, "__notes__", ()))), error=True)
             return error.exit_code

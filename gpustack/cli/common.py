@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from cliff import command, lister, show
 
 from gpustack.base import silence
-from gpustack.base.errors import CHANGES, GpustackError, HostError, NovaConfigError, UsageError, VerifyError
+from gpustack.base.errors import CHANGES, GpustackError, HostError, PartialError, UsageError, VerifyError
 from gpustack.base.files import write_atomic
 from gpustack.base.findings import Finding, Severity, report_lines
 from gpustack.base.host_groups import host_groups, pattern, total
@@ -28,8 +28,6 @@ from gpustack.cli.progress import reading
 from gpustack.cli.registry import command_class, gpustack_name, typed
 from gpustack.cli.tables import FittingTable, PlainCsv
 from gpustack.connect.ssh.config import SshOptions
-from gpustack.nova_options import releases
-from gpustack.nova_options.options import Release
 
 if TYPE_CHECKING:
     from gpustack.hosts.facts.gather import Gathered
@@ -58,7 +56,7 @@ class _Examples(argparse.HelpFormatter):
         return text if text.startswith("examples:") else super()._fill_text(text, width, indent)
 
 
-class _Voice(command.Command):
+class Command(command.Command):
     """Base class of all commands.
 
     :cvar epilog: the examples at the end of a command's help, separated by semicolons.
@@ -174,6 +172,18 @@ class _Voice(command.Command):
             for line in lines:
                 self.report(line, error=True)
 
+    def report_partial(self, gaps: Iterable[str], what: str = "") -> None:
+        """Report everything that could not be read.
+
+        :param what: the output, which is then an error; empty if it is none.
+        :raises PartialError: if something could not be read.
+        """
+        missing = dict.fromkeys(gaps)
+        for gap in missing:
+            self.report(f"partial: {gap}", error=True)
+        if missing and what:
+            raise PartialError(f"{what} partial", remedy="see the reasons above")
+
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Work after the data are printed: findings, failures. Returns the exit code.
 
@@ -283,11 +293,7 @@ class _Voice(command.Command):
         return chosen
 
 
-class Command(_Voice):
-    """A command that prints text of its own."""
-
-
-class Lister(_Voice, lister.Lister):
+class Lister(Command, lister.Lister):
     """A command that prints a list, as a table or in cliff's other formats."""
 
     def produce_output(
@@ -308,7 +314,7 @@ class Lister(_Voice, lister.Lister):
         return int(super().produce_output(parsed_args, column_names, rows))
 
 
-class ShowOne(_Voice, show.ShowOne):
+class ShowOne(Command, show.ShowOne):
     """A command that prints the fields of one thing."""
 
 
@@ -318,7 +324,7 @@ def is_for_machines(parsed_args: argparse.Namespace) -> bool:
 
 
 def add_format(parser: argparse.ArgumentParser, output: str = "the output", others: Sequence[str] = ()) -> None:
-    """Add the output format of a command that prints text or data (:meth:`_Voice.show_data`).
+    """Add the output format of a command that prints text or data (:meth:`Command.show_data`).
 
     :param others: further formats.
     """
@@ -332,7 +338,7 @@ def add_format(parser: argparse.ArgumentParser, output: str = "the output", othe
 
 
 def add_exit_code(parser: argparse.ArgumentParser) -> None:
-    """Add ``--exit-code`` and ``--findings``, which :meth:`_Voice.run` serves."""
+    """Add ``--exit-code`` and ``--findings``, which :meth:`Command.run` serves."""
     option(
         parser,
         "--exit-code",
@@ -341,7 +347,7 @@ def add_exit_code(parser: argparse.ArgumentParser) -> None:
     option(parser, "--findings FILE", "write all findings to FILE, as JSON")
 
 
-def see_terminal(command: _Voice) -> None:
+def see_terminal(command: Command) -> None:
     """Check that there is a terminal for the confirmation.
 
     :raises UsageError: if standard input is not a terminal.
@@ -350,7 +356,7 @@ def see_terminal(command: _Voice) -> None:
         raise UsageError("no terminal for confirmation", remedy="check the changes, then repeat the command with --yes")
 
 
-def confirm(command: _Voice, question: str) -> None:
+def confirm(command: Command, question: str) -> None:
     """Ask for confirmation on stderr.
 
     :raises UsageError: if standard input is not a terminal.
@@ -361,22 +367,6 @@ def confirm(command: _Voice, question: str) -> None:
     command.app.stderr.flush()
     if command.app.stdin.readline().strip().lower() not in ("y", "yes"):
         raise GpustackError("cancelled; nothing was changed")
-
-
-def release_of(name: str | None, spec: Spec | None) -> Release:
-    """The release that is named, or that of the spec, or the newest one.
-
-    :raises NovaConfigError: if the spec names none.
-    """
-    if name is not None:
-        return releases.release(name)
-    if spec is not None:
-        if spec.nova is None:
-            raise NovaConfigError(
-                "the spec has no section `nova`", remedy='add nova: {release: "2025.2"}, or name it with --release'
-            )
-        return releases.release(spec.nova.release)
-    return releases.releases()[-1]
 
 
 # --- sources of facts --------------------------------------------------------------------------------------------
@@ -456,7 +446,7 @@ def ssh_options(parsed_args: argparse.Namespace) -> SshOptions:
     )
 
 
-def gather(command: _Voice, parsed_args: argparse.Namespace, spec: Spec | None = None) -> Gathered:
+def gather(command: Command, parsed_args: argparse.Namespace, spec: Spec | None = None) -> Gathered:
     """Read the facts selected by the options of :func:`add_source_options`, with progress on a terminal.
 
     Hosts that failed are in the result, and reported after the data.

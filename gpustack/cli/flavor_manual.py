@@ -10,7 +10,7 @@ from typing import Any, TypeVar, get_args
 
 from gpustack.base.errors import FlavorError, GpustackError, UsageError
 from gpustack.cli.flavor import FlavorChangeCommand, InCloud, read_spec
-from gpustack.cli.options import option, positive
+from gpustack.cli.options import option, positive, release_of
 from gpustack.cloud.flavors import Sizes
 from gpustack.nova_options import releases
 from gpustack.offer.flavor import manual
@@ -204,8 +204,7 @@ def _properties(parsed_args: argparse.Namespace, spec: Spec | None) -> dict[str,
         raise UsageError(
             f"{parsed_args.mem_page_size!r} is no size of pages", remedy="small, large, any, or a size like 1GB"
         )
-    release_name = parsed_args.release or (spec.nova.release if spec and spec.nova else None)
-    release = releases.release(release_name) if release_name else releases.releases()[-1]
+    release = release_of(parsed_args.release, spec if spec and spec.nova else None)
     if parsed_args.maxphysaddr and "hw:maxphysaddr_mode" not in releases.extra_specs(release):
         raise UsageError(f"Nova {release} does not know hw:maxphysaddr_mode", remedy="it came with 2024.1")
     return {

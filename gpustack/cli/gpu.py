@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from cliff.columns import FormattableColumn
 
-from gpustack.base.errors import CloudError, PartialError
+from gpustack.base.errors import CloudError
 from gpustack.base.text import printable
 from gpustack.cli.cloud import OpenStackCommand
-from gpustack.cli.common import Command, Lister, ShowOne, add_exit_code, is_for_machines
+from gpustack.cli.common import Lister, ShowOne, add_exit_code, is_for_machines
 from gpustack.cli.options import add_fleet_files, add_snapshot, option, pci_address, snapshot_hosts
 from gpustack.cli.output import table
 from gpustack.cli.progress import counting
@@ -84,20 +84,8 @@ class FleetCommand(OpenStackCommand):
         self.report_findings(self._fleet.findings, brief=True)
         for note in self._fleet.notes:
             self.report(note)
-        report_gaps(self, self._fleet, self.product)
+        self.report_partial(self._fleet.gaps, f"the {self.product} is")
         return 0
-
-
-def report_gaps(command: Command, fleet: Fleet, product: str) -> None:
-    """Report what the sources lack.
-
-    :param product: the noun of the output.
-    :raises PartialError: if they lack something.
-    """
-    if missing := dict.fromkeys(f"{gap.source}: {gap.reason}" for gap in fleet.partial):
-        for line in missing:
-            command.report(f"partial: {line}", error=True)
-        raise PartialError(f"the {product} is partial", remedy="see the reasons above")
 
 
 def databases_of(parsed_args: argparse.Namespace) -> Callable[[], Sources] | None:

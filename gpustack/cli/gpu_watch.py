@@ -10,9 +10,8 @@ from prometheus_client.metrics_core import Metric
 from gpustack.base.errors import CloudError, DatabaseError, GpustackError, PartialError, UsageError
 from gpustack.base.findings import Finding
 from gpustack.base.prometheus import Page
-from gpustack.cli.common import release_of
 from gpustack.cli.gpu import FleetCommand, databases_of, scheduler_of
-from gpustack.cli.options import option, snapshot_hosts
+from gpustack.cli.options import option, release_of, snapshot_hosts
 from gpustack.cloud.limits import LimitsCloud
 from gpustack.cloud.session import again, disconnect
 from gpustack.fleet import metrics as fleet_metrics
@@ -152,7 +151,7 @@ gpustack gpu watch --textfile gpustack-gpus.prom --once; gpustack gpu watch --li
         fault: GpustackError | None = None
         try:
             fleet = self.read(parsed_args, Detail.HOLDERS)
-            fault = _partial("metrics", [f"{gap.source}: {gap.reason}" for gap in fleet.partial])
+            fault = _partial("metrics", fleet.gaps)
             self._report_unenforced(fleet)
         except (CloudError, DatabaseError) as error:
             fault = error

@@ -92,11 +92,9 @@ gpustack health --snapshot hosts.json -f json --exit-code; journalctl -k -b | gp
         if self._refusal is not None:
             raise self._refusal
         if self._fleet is not None:
-            from gpustack.cli.gpu import report_gaps
-
             for note in () if self._fleet.located else self._fleet.notes:
                 self.report(note)
-            report_gaps(self, self._fleet, "comparison with Nova and Placement")
+            self.report_partial(self._fleet.gaps, "the comparison with Nova and Placement is")
         return 0
 
     def _ask_for_use(self, parsed_args: argparse.Namespace) -> None:

@@ -8,8 +8,8 @@ from gpustack.base.errors import UsageError
 from gpustack.base.findings import errors
 from gpustack.cli.change import ChangeCommand, show_operations
 from gpustack.cli.cloud import OpenStackCommand
-from gpustack.cli.common import Lister, add_exit_code, release_of
-from gpustack.cli.options import add_snapshot, option, snapshot_hosts
+from gpustack.cli.common import Lister, add_exit_code
+from gpustack.cli.options import add_snapshot, option, release_of, snapshot_hosts
 from gpustack.cli.output import Table, table
 from gpustack.cloud.image import ImageCloud
 from gpustack.offer.image.changes import changes

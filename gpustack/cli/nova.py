@@ -10,9 +10,9 @@ from gpustack.base.errors import NovaConfigError, UsageError
 from gpustack.base.findings import Code, errors
 from gpustack.base.host_groups import host_groups, patterns_of
 from gpustack.base.operations import RemoveFile, WriteFile, counted
-from gpustack.cli.common import Command, add_each, add_exit_code, add_format, add_source_options, gather, release_of
+from gpustack.cli.common import Command, add_each, add_exit_code, add_format, add_source_options, gather
 from gpustack.cli.inventory import expanded, in_spec
-from gpustack.cli.options import option
+from gpustack.cli.options import option, release_of
 from gpustack.configure.desired import wanted
 from gpustack.configure.inspection import existing_for
 from gpustack.configure.output import carry_out, changes, stale

@@ -12,8 +12,8 @@ from gpustack.base.errors import NovaConfigError, UsageError
 from gpustack.base.findings import errors
 from gpustack.base.operations import counted
 from gpustack.base.text import clipped, printable
-from gpustack.cli.common import Lister, add_exit_code, add_ssh_options, release_of, ssh_options
-from gpustack.cli.options import add_snapshot, option, snapshot_hosts
+from gpustack.cli.common import Lister, add_exit_code, add_ssh_options, ssh_options
+from gpustack.cli.options import add_snapshot, option, release_of, snapshot_hosts
 from gpustack.cli.output import Table, table
 from gpustack.configure.by_service import SERVICES, OptionByService, by_service
 from gpustack.configure.installed import verdicts

@@ -7,12 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpustack.base.errors import HostError
+from gpustack.base.errors import HostError, NovaConfigError
 from gpustack.base.files import read_end
+from gpustack.nova_options import releases
+from gpustack.nova_options.options import Release
 from gpustack.pci.address import Address
 
 if TYPE_CHECKING:
     from gpustack.hosts.facts.model import Host
+    from gpustack.spec.model import Spec
 
 _LOG = 4 << 20  # bytes of a log that count
 _PATHS = frozenset({"FILE", "DIR", "SPEC"})
@@ -83,6 +86,22 @@ def snapshot_hosts(
     from gpustack.hosts.facts.store import load_snapshot
 
     return load_snapshot(parsed_args.snapshot, lambda text: report(f"warning: {text}"))
+
+
+def release_of(name: str | None, spec: Spec | None) -> Release:
+    """The release that is named, or that of the spec, or the newest one.
+
+    :raises NovaConfigError: if the spec names none.
+    """
+    if name is not None:
+        return releases.release(name)
+    if spec is not None:
+        if spec.nova is None:
+            raise NovaConfigError(
+                "the spec has no section `nova`", remedy='add nova: {release: "2025.2"}, or name it with --release'
+            )
+        return releases.release(spec.nova.release)
+    return releases.releases()[-1]
 
 
 def read_log(name: str, keep: Callable[[bytes], bool] | None = None) -> bytes:

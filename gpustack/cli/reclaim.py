@@ -67,8 +67,7 @@ class ReclaimCommand(OpenStackCommand):
         """Report the findings, and what is missing."""
         findings = [finding for decision in self._plan.decisions for finding in decision.findings]
         self.report_findings(findings, brief=True)
-        for gap in self._plan.gaps:
-            self.report(f"partial: {gap}", error=True)
+        self.report_partial(self._plan.gaps)
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Fail if the list is partial."""

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from gpustack.base.errors import CloudError, DatabaseError
 from gpustack.base.findings import Finding
 from gpustack.base.operations import counted
-from gpustack.cli.common import add_exit_code, release_of
+from gpustack.cli.common import add_exit_code
 from gpustack.cli.gpu import FleetCommand, databases_of, scheduler_of
-from gpustack.cli.options import option
+from gpustack.cli.options import option, release_of
 from gpustack.cli.progress import counting
 from gpustack.cloud import Connection
 from gpustack.cloud.limits import LimitsCloud
@@ -109,9 +109,8 @@ gpustack report --out report; gpustack report --out report --snapshot hosts.json
         except (CloudError, DatabaseError) as error:
             gaps = (Gap(source=Source.NOVA, reason=f"{error.what}; capacity is unknown"),)
         else:
-            shown = {f"{gap.source}: {gap.reason}" for gap in self._fleet.partial}
             # Those of the APIs were read before; the others are about cells.
-            gaps = tuple(Gap(source=Source.DATABASE, reason=gap) for gap in missing if gap not in shown)
+            gaps = tuple(Gap(source=Source.DATABASE, reason=gap) for gap in missing if gap not in self._fleet.gaps)
         self._fleet = replace(
             self._fleet,
             findings=(*self._fleet.findings, *desired.findings, *found),

@@ -17,9 +17,8 @@ from gpustack.cli.common import (
     add_source_options,
     gather,
     is_for_machines,
-    release_of,
 )
-from gpustack.cli.options import add_snapshot, option, snapshot_hosts
+from gpustack.cli.options import add_snapshot, option, release_of, snapshot_hosts
 from gpustack.hosts.facts.model import Host
 from gpustack.offer.flavor.desired import wanted
 from gpustack.offer.guest.requirements import conflicts

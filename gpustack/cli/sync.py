@@ -10,8 +10,8 @@ from gpustack.base.operations import Operation
 from gpustack.changes.change import CloudChange
 from gpustack.cli.change import ChangeCommand, refuse_errors, show_operations
 from gpustack.cli.cloud import OpenStackCommand
-from gpustack.cli.common import add_exit_code, add_format, release_of
-from gpustack.cli.options import option, positive, snapshot_hosts
+from gpustack.cli.common import add_exit_code, add_format
+from gpustack.cli.options import option, positive, release_of, snapshot_hosts
 from gpustack.offer.cloud_plan.plan import CloudChoices, CloudPlan, groups_of, plan
 from gpustack.offer.flavor.changes import FlavorChange, with_projects
 from gpustack.offer.flavor.compare import FlavorChoices

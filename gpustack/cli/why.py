@@ -8,7 +8,6 @@ from typing import Any
 
 from gpustack.base import silence
 from gpustack.base.columns import in_words
-from gpustack.base.errors import PartialError
 from gpustack.base.findings import Finding
 from gpustack.base.operations import counted
 from gpustack.cli.cleanup_hosts import add_hypervisors
@@ -81,10 +80,7 @@ class WhyCommand(OpenStackCommand):
         :param partial: whether that is an error.
         """
         self.report_findings(found)
-        for gap in gaps:
-            self.report(f"partial: {gap}", error=True)
-        if partial and gaps:
-            raise PartialError("the answer is partial", remedy="see the reasons above")
+        self.report_partial(gaps, "the answer is" if partial else "")
 
 
 class WhyFlavorCommand(WhyCommand, Lister):

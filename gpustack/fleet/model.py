@@ -185,9 +185,14 @@ class Fleet:
         """Whether nothing is missing."""
         return not self.partial
 
+    @property
+    def gaps(self) -> list[str]:
+        """Everything that is missing, in words."""
+        return list(dict.fromkeys(f"{gap.source}: {gap.reason}" for gap in self.partial))
+
     def refuse_unknown(self, what: str, more: str = "") -> None:
         """Raise :class:`PartialError`, with everything that is missing, if something is."""
-        if reasons := "; ".join(dict.fromkeys(f"{gap.source}: {gap.reason}" for gap in self.partial)):
+        if reasons := "; ".join(self.gaps):
             remedy = f"correct the source, or use a user who may read it{more}"
             raise PartialError(f"whether {what} is unknown: {reasons}", remedy=remedy)
 

@@ -42,7 +42,7 @@ def compare(name: str | None, data: object) -> None:
 def install() -> None:
     """Compare the data of all commands from now on; of a list with ``-c``, which is incomplete, none."""
     ran, listed = common.Lister.run, common.Lister.produce_output
-    shown, one = common._Voice.show_data, ShowOne.produce_output
+    shown, one = common.Command.show_data, ShowOne.produce_output
 
     def run(self: Any, parsed_args: Any) -> int:
         own = type(self).__module__.startswith("gpustack.")
@@ -67,7 +67,7 @@ def install() -> None:
     for kind, name, method in (
         (common.Lister, "run", run),
         (common.Lister, "produce_output", produce_list),
-        (common._Voice, "show_data", show_data),
+        (common.Command, "show_data", show_data),
         (ShowOne, "produce_output", produce_one),
     ):
         setattr(kind, name, method)

@@ -24,7 +24,7 @@ def compare(name: str | None, findings: Iterable[Finding]) -> None:
 
 def install() -> None:
     """Compare the findings of all commands from now on."""
-    noted = common._Voice.note
+    noted = common.Command.note
 
     def note(self: Any, findings: Iterable[Finding]) -> None:
         findings = tuple(findings)
@@ -32,4 +32,4 @@ def install() -> None:
             compare(self.cmd_name, findings)
         noted(self, findings)
 
-    common._Voice.note = note  # type: ignore[method-assign]
+    common.Command.note = note  # type: ignore[method-assign]

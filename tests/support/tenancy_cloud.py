@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from openstack.exceptions import BadRequestException, NotFoundException
 
-from gpustack.cli.common import release_of
+from gpustack.cli.options import release_of
 from gpustack.hosts.facts.store import save_snapshot
 from gpustack.offer.cloud_plan.access import ANYBODY
 from gpustack.offer.cloud_plan.plan import CloudChoices, plan

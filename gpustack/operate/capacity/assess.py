@@ -98,10 +98,9 @@ def state(
         zone=_zone(aggregates, zone, known),
         scheduler=scheduler,
     )
-    gaps = (*(f"{gap.source}: {gap.reason}" for gap in fleet.partial), *problems)
     return State(
         hosts=hosts(spec, sources, empty=empty),
-        gaps=tuple(dict.fromkeys(gaps)),
+        gaps=tuple(dict.fromkeys((*fleet.gaps, *problems))),
         scheduler=known,
         flavors={flavor.name: flavor for flavor in FlavorCloud(cloud, Flavor).flavors()},
         placed=placed,

@@ -90,7 +90,7 @@ def answer(cloud: Connection, name: str, sources: WhySources) -> HostAnswer:
         gpus=gpus,
         aggregates=aggregates,
         findings=list(dict.fromkeys([*(entry for gpu in gpus for entry in gpu.findings), *of_fleet])),
-        gaps=[*(f"{gap.source}: {gap.reason}" for gap in fleet.partial), *gaps],
+        gaps=[*fleet.gaps, *gaps],
     )
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from gpustack.base.errors import exit_codes
 from gpustack.cli.app import Gpustack, main
-from gpustack.cli.common import _Voice
+from gpustack.cli.common import Command
 from support.host_samples import SNAPSHOTS
 
 TESTS = Path(__file__).parents[2]
@@ -27,7 +27,7 @@ nova: {release: "2025.2", deployment: drop-in}
 REPORTS = re.compile(r"\.(report_findings|note)\(")
 
 
-def commands() -> Iterator[tuple[str, type[_Voice], dict[str, argparse.Action]]]:
+def commands() -> Iterator[tuple[str, type[Command], dict[str, argparse.Action]]]:
     """The name, class and options of each command."""
     app = Gpustack()
     for entry in importlib.metadata.entry_points(group="gpustack.cli"):
@@ -38,7 +38,7 @@ def commands() -> Iterator[tuple[str, type[_Voice], dict[str, argparse.Action]]]
 def test_every_command_that_plans_or_reports_findings_has_both_options() -> None:
     judged = 0
     for name, command, options in commands():
-        own = [base for base in command.__mro__ if base.__module__.startswith("gpustack.cli") and base is not _Voice]
+        own = [base for base in command.__mro__ if base.__module__.startswith("gpustack.cli") and base is not Command]
         reports = any(REPORTS.search(inspect.getsource(base)) for base in own)
         ends_otherwise = "--yes" in options or command.streams  # a change has its results; a stream has no end
         if name.endswith((" plan", " check")) or (reports and not ends_otherwise):
