@@ -2,7 +2,7 @@
 
 import argparse
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from gpustack.base.files import write_atomic
 from gpustack.cli.options import option, positive
 from gpustack.cli.output import Table, table
 from gpustack.operate.capacity.model import Demand, Host
-from gpustack.operate.capacity.simulate import Outcome, bar, gpus, simulate, svg
+from gpustack.operate.capacity.simulate import Outcome, Tally, bar, gpus, simulate, svg
 from gpustack.operate.capacity.stream import Request, mix_of, poisson, recorded
 from gpustack.operate.capacity.weights import OPTIONS, Multipliers
 
@@ -25,29 +25,29 @@ _SKIPPED = 5
 class _Row(NamedTuple):
     """The outcome of a setting, for all flavors or for one; shares of GPUs are those of all."""
 
-    setting: str
+    outcome: Outcome
     flavor: str | None
-    requests: int
-    refused: int
-    fragmented: int
-    use: float | None
-    fragments: float | None
+    tally: Tally
 
-    @property
-    def share(self) -> float:
-        """The share of the requests that is refused."""
-        return self.refused / self.requests if self.requests else 0.0
+
+def _of_all(key: str, title: str, share: Callable[[Outcome], float]) -> Column[_Row]:
+    """A column of shares of GPUs, which the rows of single flavors lack."""
+
+    def value(row: _Row) -> float | None:
+        return None if row.flavor else round(share(row.outcome), 4)
+
+    return Column(key, value, title, lambda row: "" if row.flavor else f"{value(row):.0%}")
 
 
 COLUMNS: tuple[Column[_Row], ...] = (
-    Column("setting", lambda row: row.setting, "Setting"),
+    Column("setting", lambda row: row.outcome.setting, "Setting"),
     Column("flavor", lambda row: row.flavor, "Flavor", lambda row: row.flavor or "all"),
-    Column("requests", lambda row: row.requests, "Requests"),
-    Column("refused", lambda row: row.refused, "Refused", lambda row: f"{row.refused} ({row.share:.1%})"),
-    Column("refused_with_gpus_free", lambda row: row.fragmented, "With GPUs free"),
-    Column("gpus_in_use", lambda row: row.use, "GPUs in use", lambda row: _percent(row.use)),
-    Column("fragments", lambda row: row.fragments, "Fragments", lambda row: _percent(row.fragments)),
-    Column("refused_share", lambda row: round(row.share, 4), "Share", lambda row: bar(row.share)),
+    Column("requests", lambda row: row.tally.requests, "Requests"),
+    Column("refused", lambda r: r.tally.refused, "Refused", lambda r: f"{r.tally.refused} ({r.tally.share:.1%})"),
+    Column("refused_with_gpus_free", lambda row: row.tally.fragmented, "With GPUs free"),
+    _of_all("gpus_in_use", "GPUs in use", lambda outcome: outcome.use),
+    _of_all("fragments", "Fragments", lambda outcome: outcome.fragments),
+    Column("refused_share", lambda row: round(row.tally.share, 4), "Share", lambda row: bar(row.tally.share)),
 )
 
 
@@ -102,7 +102,11 @@ def simulated(parsed_args: argparse.Namespace, hosts: Sequence[Host], demands: S
     outcomes = [simulate(hosts, requests, name, values, skipped=skipped) for name, values in settings.items()]
     if parsed_args.plot:
         write_atomic(parsed_args.plot, svg(outcomes), mode=0o644)
-    rows = [row for outcome in outcomes for row in _rows(outcome)]
+    rows = [
+        _Row(outcome, flavor, tally)
+        for outcome in outcomes
+        for flavor, tally in ((None, outcome.all), *outcome.tallies.items())
+    ]
     return table(parsed_args, COLUMNS, rows)
 
 
@@ -147,27 +151,6 @@ def _requests(
     number = parsed_args.requests
     stream = poisson(mix, demands, gpus=total, load=parsed_args.load, life=100, number=number, seed=parsed_args.seed)
     return stream, number // _SKIPPED
-
-
-def _rows(outcome: Outcome) -> list[_Row]:
-    """The rows of an outcome: of all flavors, then of each."""
-    entries = [(None, outcome.all), *outcome.tallies.items()]
-    return [
-        _Row(
-            outcome.setting,
-            flavor,
-            tally.requests,
-            tally.refused,
-            tally.fragmented,
-            None if flavor else round(outcome.use, 4),
-            None if flavor else round(outcome.fragments, 4),
-        )
-        for flavor, tally in entries
-    ]
-
-
-def _percent(share: float | None) -> str:
-    return "" if share is None else f"{share:.0%}"
 
 
 def _share(text: str) -> float:
