@@ -26,7 +26,7 @@ from gpustack.operate.capacity.model import Capacity
 from gpustack.operate.capacity.table import COLUMNS
 from gpustack.operate.report.page import Report, write
 from gpustack.operate.report.quotas import QuotaTable, quota_table
-from gpustack.operate.report.tables import FlavorRow
+from gpustack.operate.report.tables import Row, flavor_row
 from gpustack.operate.report.topologies import Topologies
 from gpustack.spec.load import load_spec
 from gpustack.spec.model import Spec
@@ -95,7 +95,7 @@ gpustack report --out report; gpustack report --out report --snapshot hosts.json
         self._fleet = replace(self._fleet, partial=(*self._fleet.partial, *partial))
         return table
 
-    def _flavors(self, parsed_args: argparse.Namespace, spec: Spec) -> list[FlavorRow]:
+    def _flavors(self, parsed_args: argparse.Namespace, spec: Spec) -> list[Row]:
         """Count what fits, and add what is missing for it to the fleet."""
         desired = flavors.wanted(spec, release=release_of(None, spec), hosts=self._given.hosts)
         gaps: tuple[Gap, ...] = ()
@@ -116,4 +116,4 @@ gpustack report --out report; gpustack report --out report --snapshot hosts.json
             findings=(*self._fleet.findings, *desired.findings, *found),
             partial=(*self._fleet.partial, *gaps),
         )
-        return [FlavorRow.of([column.cell(entry) for column in COLUMNS if column.title]) for entry in counted]
+        return [flavor_row([column.cell(entry) for column in COLUMNS if column.title]) for entry in counted]

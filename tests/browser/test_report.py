@@ -23,7 +23,7 @@ import pytest
 
 from gpustack.fleet.model import Fleet, Gap, Source
 from gpustack.operate.report.page import Report, write
-from gpustack.operate.report.tables import FlavorRow
+from gpustack.operate.report.tables import flavor_row
 from support.fleets import fleet_of, fleet_on, hostile
 from support.pci_layouts import dgx1, hgx, machine
 
@@ -51,7 +51,7 @@ HOSTS = tuple(
     built.model_copy(update={"hostname": name}) for name, built in (("dgx", machine(*dgx1())), ("hgx", machine(*hgx())))
 )
 LIMITS = "32 GPUs free, none in a group of 8\n8 GPUs: service disabled (gpu0001, gpu0002, gpu0003 and 12 more)"
-FLAVOR = FlavorRow.of(("a100-8.extra-large", "8 a100", "at least 2", "at least 19", LIMITS))
+FLAVOR = flavor_row(("a100-8.extra-large", "8 a100", "at least 2", "at least 19", LIMITS))
 FLEETS: dict[str, tuple[Fleet, dict[str, Any]]] = {
     "small": (fleet_of(6), {"flavors": [FLAVOR]}),
     "topology": (fleet_on(*HOSTS), {"facts": HOSTS}),

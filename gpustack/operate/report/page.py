@@ -53,7 +53,7 @@ class Report:
     at: datetime
     cloud: str = ""
     topologies: Topologies = field(default_factory=Topologies)
-    flavors: Sequence[tables.FlavorRow] | None = None
+    flavors: Sequence[tables.Row] | None = None
     quotas: QuotaTable | None = None
 
 
@@ -98,7 +98,7 @@ def parts(report: Report) -> Iterator[str]:
             columns=columns(models),
             projects=tables.projects(fleet),
             free=free,
-            sizes=sorted({size for row in free for size in row.fitting}),
+            sizes=sorted({size for row in free for size in row["fitting"]}),
             unknown_free=unknown,
             idle=tables.idle(fleet),
             findings=list(tables.finding_rows(fleet)),

@@ -1,7 +1,5 @@
 """The table of projects against their quotas. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,32 +13,6 @@ _ORDER = ("over", "full", "unknown", "free")
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuotaRow:
-    """A project and its limit for a model; a number that is unknown is a question mark."""
-
-    name: str
-    identity: str
-    model: str
-    limit: str
-    source: str
-    used: str
-    free: str
-    state: str
-
-    @classmethod
-    def of(cls, share: Share) -> QuotaRow:
-        """The row of a share."""
-        identity = "" if share.project.id == share.project.name else clipped(share.project.id)
-        cells = ("model", "limit", "source", "used", "free", "state")
-        shown = {name: _cell(getattr(share, name)) for name in cells}
-        return cls(name=_cell(share.project.name), identity=identity, **shown)
-
-
-def _cell(value: str | int | None) -> str:
-    return "?" if value is None else clipped(str(value))
-
-
-@dataclass(frozen=True, kw_only=True)
 class QuotaTable:
     """Projects against their quotas, those over their limit first.
 
@@ -49,7 +21,7 @@ class QuotaTable:
     :ivar more: the number of rows that are left out.
     """
 
-    rows: Sequence[QuotaRow] = ()
+    rows: Sequence[dict[str, str]] = ()
     unregistered: Sequence[str] = ()
     unknown: str = ""
     more: int = 0
@@ -59,7 +31,16 @@ def quota_table(survey: Survey) -> QuotaTable:
     """The table of these shares."""
     ordered = sorted(survey.shares, key=lambda share: (_ORDER.index(share.state), share.project.name, share.model))
     return QuotaTable(
-        rows=[QuotaRow.of(share) for share in ordered[:_MOST]],
+        rows=[_row(share) for share in ordered[:_MOST]],
         unregistered=[clipped(model) for model in survey.unregistered],
         more=max(len(ordered) - _MOST, 0),
     )
+
+
+def _row(share: Share) -> dict[str, str]:
+    """A project and its limit for a model; a number that is unknown is a question mark."""
+    project = share.project
+    identity = "" if project.id == project.name else clipped(project.id)
+    cells = {name: getattr(share, name) for name in ("model", "limit", "source", "used", "free", "state")}
+    shown = {name: "?" if value is None else clipped(str(value)) for name, value in cells.items()}
+    return {"name": clipped(project.name), "identity": identity, **shown}

@@ -1,11 +1,12 @@
-"""The tables of a report: models, projects, groups of free GPUs, and findings. Pure."""
+"""The tables of a report: models, projects, groups of free GPUs, and findings. Pure.
 
-from __future__ import annotations
+A row is a dictionary, since only the template reads it.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 from gpustack.base.findings import joined, merged
 from gpustack.base.operations import counted
@@ -22,23 +23,11 @@ _IDLE = ("SHUTOFF", "PAUSED", "SUSPENDED", "SHELVED", "SOFT_DELETED", "STOPPED",
 """States of instances that hold a GPU without running; the last two are those of a database (``vm_state``)."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProjectRow:
-    """A project with its GPUs.
-
-    :ivar share: of all GPUs in use, in percent.
-    """
-
-    name: str
-    identity: str
-    models: str
-    gpus: int
-    instances: int
-    share: float
+Row = dict[str, Any]
 
 
-def projects(fleet: Fleet) -> list[ProjectRow]:
-    """The projects, those with most GPUs first."""
+def projects(fleet: Fleet) -> list[Row]:
+    """The projects, those with most GPUs first; ``share`` is that of all GPUs in use, in percent."""
     models: dict[str, Counter[str]] = {}
     for gpu in fleet.gpus:
         for holder in gpu.holders:
@@ -46,49 +35,31 @@ def projects(fleet: Fleet) -> list[ProjectRow]:
     groups = grouped(fleet, "project")
     used = sum(_used(group) for group in groups) or 1
     rows = [
-        ProjectRow(
-            name=clipped(fleet.projects.get(group.name, group.name)) or "unknown",
-            identity=clipped(group.name) if group.name in fleet.projects else "",
-            models=", ".join(
+        {
+            "name": clipped(fleet.projects.get(group.name, group.name)) or "unknown",
+            "identity": clipped(group.name) if group.name in fleet.projects else "",
+            "models": ", ".join(
                 f"{n} {TIMES} {clipped(model)}" for model, n in models.get(group.name, Counter()).most_common()
             ),
-            gpus=_used(group),
-            instances=len(group.servers),
-            share=round(100 * _used(group) / used, 2),
-        )
+            "gpus": _used(group),
+            "instances": len(group.servers),
+            "share": round(100 * _used(group) / used, 2),
+        }
         for group in groups
     ]
-    return sorted(rows, key=lambda row: (-row.gpus, row.name))
+    return sorted(rows, key=lambda row: (-row["gpus"], row["name"]))
 
 
 def _used(group: Group) -> int:
     return sum(group.states[state] for state in State if state is not State.FREE)
 
 
-@dataclass(frozen=True, kw_only=True)
-class FreeRow:
-    """The free GPUs of a model, and the number of requests of each size that they satisfy.
+def free_rows(fleet: Fleet) -> tuple[list[Row], list[str]]:
+    """The free GPUs by model, and the models of which a host does not show the free ones.
 
-    :ivar most: the most free GPUs on one host; of vGPUs, on one card.
-    :ivar fitting: by size; an instance takes all of its GPUs from one host, and vGPUs from one card.
-    :ivar is_exact: whether no host is missing.
+    ``most`` is the most free GPUs on one host, of vGPUs on one card, and ``fitting`` the number of requests of each
+    size that they satisfy. ``fragments`` are free GPUs that no request of a size can use, in words.
     """
-
-    model: str
-    free: int
-    most: int
-    fitting: dict[int, int]
-    is_exact: bool = True
-
-    @property
-    def fragments(self) -> str:
-        """Free GPUs that no request of a size can use, in words: ``no request of 4 fits``."""
-        missing = [size for size, number in self.fitting.items() if not number and size <= self.free]
-        return f"free GPUs: {self.free}, but no request of {missing[0]} fits" if missing and self.is_exact else ""
-
-
-def free_rows(fleet: Fleet) -> tuple[list[FreeRow], list[str]]:
-    """The free GPUs by model, and the models of which a host does not show the free ones."""
     by_model: dict[str, list[int]] = {}
     largest: Counter[str] = Counter()
     unknown: dict[str, None] = {}
@@ -99,62 +70,38 @@ def free_rows(fleet: Fleet) -> tuple[list[FreeRow], list[str]]:
             by_model.setdefault(count.model, []).append(free)
             largest[count.model] = max(largest[count.model], total)
     is_exact = not fleet.partial and all(count.per_gpu for count in fleet.counts)
-    rows = [
-        FreeRow(
-            model=clipped(model) or "unknown model",
-            free=sum(numbers),
-            most=max(numbers),
-            fitting={size: sum(number // size for number in numbers) for size in _SIZES if size <= largest[model]},
-            is_exact=is_exact,
-        )
-        for model, numbers in sorted(by_model.items())
-    ]
+    rows: list[Row] = []
+    for model, numbers in sorted(by_model.items()):
+        fitting = {size: sum(number // size for number in numbers) for size in _SIZES if size <= largest[model]}
+        row = {
+            "model": clipped(model) or "unknown model",
+            "free": sum(numbers),
+            "most": max(numbers),
+            "fitting": fitting,
+        }
+        missing = [size for size, number in fitting.items() if not number and size <= sum(numbers)] if is_exact else []
+        fragments = f"free GPUs: {sum(numbers)}, but no request of {missing[0]} fits" if missing else ""
+        rows.append({**row, "fragments": fragments})
     return rows, [clipped(model) or "unknown model" for model in unknown]
 
 
-@dataclass(frozen=True, kw_only=True)
-class FlavorRow:
-    """A flavor, and how many more of its instances fit, in the words of `gpustack capacity`."""
-
-    flavor: str
-    gpus: str
-    fits: str
-    free: str
-    limits: Sequence[str] = ()
-
-    @classmethod
-    def of(cls, cells: Sequence[object]) -> FlavorRow:
-        """The row of these cells of `gpustack capacity`; the last one has a line for each limit."""
-        flavor, gpus, fits, free, limits = map(str, cells)
-        return cls(flavor=clipped(flavor), gpus=clipped(gpus), fits=fits, free=free, limits=limits.split("\n"))
+def flavor_row(cells: Sequence[object]) -> Row:
+    """A flavor by these cells of `gpustack capacity`; the last one has a line for each limit."""
+    flavor, gpus, fits, free, limits = map(str, cells)
+    return {"flavor": clipped(flavor), "gpus": clipped(gpus), "fits": fits, "free": free, "limits": limits.split("\n")}
 
 
-@dataclass(frozen=True, kw_only=True)
-class FindingRow:
-    """Findings with one code and one remedy.
-
-    :ivar messages: the places of each message, and the message.
-    :ivar more: the number of messages that are left out.
-    """
-
-    severity: str
-    code: str
-    messages: Sequence[tuple[str, str]]
-    remedy: str
-    more: int = 0
-
-
-def finding_rows(fleet: Fleet) -> Iterator[FindingRow]:
-    """The findings, most severe first."""
+def finding_rows(fleet: Fleet) -> Iterator[Row]:
+    """The findings by code and remedy, most severe first: the places of each message, and how many are left out."""
     for (severity, code, remedy), messages in merged(fleet.findings).items():
         shown = islice(messages.items(), _MOST_MESSAGES)
-        yield FindingRow(
-            severity=severity.value,
-            code=code.value,
-            messages=[(joined(places), text) for text, places in shown],
-            remedy=remedy,
-            more=max(len(messages) - _MOST_MESSAGES, 0),
-        )
+        yield {
+            "severity": severity.value,
+            "code": code.value,
+            "messages": [(joined(places), text) for text, places in shown],
+            "remedy": remedy,
+            "more": max(len(messages) - _MOST_MESSAGES, 0),
+        }
 
 
 def idle(fleet: Fleet) -> str:

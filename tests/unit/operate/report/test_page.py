@@ -14,7 +14,7 @@ import pytest
 from gpustack.fleet.model import Fleet, Gap, Source, State
 from gpustack.operate.report.hosts import GROUP
 from gpustack.operate.report.page import Report, parts, write
-from gpustack.operate.report.tables import FlavorRow
+from gpustack.operate.report.tables import flavor_row
 from gpustack.operate.report.topologies import Topologies
 from support.fleets import HOSTILE, fleet_of, fleet_on, gpu, hostile
 from support.page import Page
@@ -110,7 +110,7 @@ def test_partial_reports_say_so_beside_the_totals() -> None:
 
 
 def test_capacity_has_each_flavor_with_its_limits() -> None:
-    row = FlavorRow.of(("a100-8", "8 a100", "at most 2", "19", "19 GPUs free, none in a group of 8\nreserved"))
+    row = flavor_row(("a100-8", "8 a100", "at most 2", "19", "19 GPUs free, none in a group of 8\nreserved"))
     text = rendered(fleet_of(2), flavors=[row])
     page = Page(text)
     assert page.problems() == []

@@ -52,7 +52,7 @@ def test_rows_are_by_state_then_project_then_model() -> None:
         share("a", 9, 0),
     )
     rows = quota_table(Survey(shares=shares)).rows
-    assert [(row.state, row.name, row.model) for row in rows] == [
+    assert [(row["state"], row["name"], row["model"]) for row in rows] == [
         ("over", "d", "k4200"),
         ("full", "a", "k4200"),
         ("unknown", "c", "k4200"),
@@ -61,7 +61,7 @@ def test_rows_are_by_state_then_project_then_model() -> None:
         ("free", "b", "k4200"),
     ]
     unnamed = replace(free, project=Project(id="p1", name="p1"))
-    assert [row.identity for row in quota_table(Survey(shares=(free, unnamed))).rows] == ["id-b", ""]
+    assert [row["identity"] for row in quota_table(Survey(shares=(free, unnamed))).rows] == ["id-b", ""]
     assert quota_table(Survey(shares=(free,) * 500)).more == 0
 
 
