@@ -1,6 +1,7 @@
 """``gpustack reclaim …``, and ``openstack gpu reclaim …``: free the GPUs of idle instances."""
 
 import argparse
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,15 +16,16 @@ from gpustack.cloud.server_actions import ServiceCloud
 from gpustack.offer.flavor.flavors import present_flavors
 from gpustack.operate.reclaim.changes import changes
 from gpustack.operate.reclaim.decide import decide, held
-from gpustack.operate.reclaim.model import Choices, ReclaimPlan, Rules, Step, columns, rules_of
-from gpustack.operate.reclaim.read import Reader
+from gpustack.operate.reclaim.model import Choices, Decision, Rules, Step, columns, rules_of
+from gpustack.operate.reclaim.read import Candidates, Reader
 from gpustack.spec.load import load_spec
 
 
 class ReclaimCommand(OpenStackCommand):
     """Base class: read the idle instances, and report what blocks them."""
 
-    _plan: ReclaimPlan
+    _known: Candidates
+    _decisions: Sequence[Decision]
     _reader: Reader
     _rules: Rules
 
@@ -51,27 +53,26 @@ class ReclaimCommand(OpenStackCommand):
         self._rules = rules_of(spec, present_flavors(cloud).project)
         self._reader = Reader(cloud, ServiceCloud(cloud), self._rules)
         with counting(self, "reading instances") as progress:
-            known = self._reader.candidates(progress)
+            self._known = self._reader.candidates(progress)
         now = datetime.now(UTC).replace(tzinfo=None)
-        decisions = decide(known.entries, self._rules, _choices(parsed_args), now)
-        decisions = (*decisions, *held(known.held, self._rules, now))
+        decisions = decide(self._known.entries, self._rules, _choices(parsed_args), now)
+        decisions = (*decisions, *held(self._known.held, self._rules, now))
         only = parsed_args.instance
-        self._plan = ReclaimPlan(
-            decisions=tuple(entry for entry in decisions if not only or entry.server.id in only),
-            projects=known.projects,
-            users=known.users,
-            gaps=known.gaps,
-        )
+        self._decisions = [entry for entry in decisions if not only or entry.server.id in only]
+
+    def of_steps(self, *steps: Step) -> Sequence[Decision]:
+        """The decisions with one of these steps."""
+        return [decision for decision in self._decisions if decision.step in steps]
 
     def report_plan(self) -> None:
         """Report the findings, and what is missing."""
-        findings = [finding for decision in self._plan.decisions for finding in decision.findings]
+        findings = [finding for decision in self._decisions for finding in decision.findings]
         self.report_findings(findings, brief=True)
-        self.report_partial(self._plan.gaps)
+        self.report_partial(self._known.gaps)
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Fail if the list is partial."""
-        if self._plan.gaps:
+        if self._known.gaps:
             raise PartialError("the list is partial", remedy="see the reasons above")
         return 0
 
@@ -98,19 +99,19 @@ gpustack reclaim plan gpustack.yaml --snapshot-space 500 --exit-code"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         self.read(parsed_args)
-        return table(parsed_args, columns(self._plan.projects, self._plan.users), self._plan.decisions)
+        return table(parsed_args, columns(self._known.projects, self._known.users), self._decisions)
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report the sum, the findings, and what is missing."""
-        idle = [decision for decision in self._plan.decisions if decision.reason]
+        idle = [decision for decision in self._decisions if decision.reason]
         self.report(f"idle instances: {len(idle)}, GPUs of them: {sum(entry.gpus for entry in idle)}")
-        if without := [decision for decision in self._plan.decisions if decision.held]:
+        if without := [decision for decision in self._decisions if decision.held]:
             count = sum(entry.gpus for entry in without)
             self.report(f"instances that no rule covers: {len(without)}, GPUs of them: {count}")
         self.report_plan()
         super().after(parsed_args)
-        self.outcome = "notify" if self._plan.of(Step.NOTIFY, Step.WITHDRAW) else ""
-        self.to_do = bool(self.outcome or self._plan.of(Step.SHELVE))
+        self.outcome = "notify" if self.of_steps(Step.NOTIFY, Step.WITHDRAW) else ""
+        self.to_do = bool(self.outcome or self.of_steps(Step.SHELVE))
         return 0
 
 
@@ -127,10 +128,10 @@ class _Changing(ChangeCommand, ReclaimCommand):
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         self.read(parsed_args)
         self.report_plan()
-        chosen = self._plan.of(*map(Step, self.steps))[: parsed_args.max_count]
+        chosen = self.of_steps(*map(Step, self.steps))[: parsed_args.max_count]
         wait = {"seconds": parsed_args.wait} if "wait" in parsed_args else {}
         choices = _choices(parsed_args)
-        made = changes(chosen, self._reader.again, self._rules, choices, projects=self._plan.projects, **wait)
+        made = changes(chosen, self._reader.again, self._rules, choices, projects=self._known.projects, **wait)
         show_operations(self, made, parsed_args.format)
         if not made:
             self.report("nothing to do")

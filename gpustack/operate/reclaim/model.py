@@ -124,25 +124,6 @@ class Decision:
     findings: tuple[Finding, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReclaimPlan:
-    """The decisions on all candidates, longest idle first.
-
-    :ivar projects: names of projects by id.
-    :ivar users: names of users by id.
-    :ivar gaps: what could not be read.
-    """
-
-    decisions: tuple[Decision, ...] = ()
-    projects: Mapping[str, str] = field(default_factory=dict)
-    users: Mapping[str, str] = field(default_factory=dict)
-    gaps: tuple[str, ...] = ()
-
-    def of(self, *steps: Step) -> tuple[Decision, ...]:
-        """The decisions with one of these steps."""
-        return tuple(decision for decision in self.decisions if decision.step in steps)
-
-
 def rules_of(spec: Spec, project_id: Callable[[str], str]) -> Rules:
     """Return the rules of a spec.
 

@@ -10,7 +10,7 @@ import pytest
 from gpustack.base.columns import described
 from gpustack.base.errors import SpecError
 from gpustack.base.findings import Code, finding
-from gpustack.operate.reclaim.model import Candidate, Decision, ReclaimPlan, Step, columns, rules_of
+from gpustack.operate.reclaim.model import Candidate, Decision, Step, columns, rules_of
 from gpustack.spec.load import examine
 from gpustack.spec.model import Spec
 from support.fleet_answers import server
@@ -75,13 +75,9 @@ def test_vgpus_are_gpus_of_their_resource_class() -> None:
     assert not rules.has_gpus("gpu1", ["VGPU"])
 
 
-def test_a_candidate_and_a_plan() -> None:
+def test_a_candidate_is_named_by_its_host() -> None:
     placed, nowhere = server("vm", "gpu1"), server("vm", "")
     assert [Candidate(server=entry).label for entry in (placed, nowhere)] == ["gpu1 VM (vm)", "VM (vm)"]
-    decisions = tuple(Decision(server=placed, gpus=1, step=step) for step in Step)
-    plan = ReclaimPlan(decisions=decisions)
-    assert [entry.step for entry in plan.of(Step.SHELVE, Step.NOTIFY)] == [Step.NOTIFY, Step.SHELVE]
-    assert plan.of() == ()
 
 
 def test_an_empty_section_permits_nothing() -> None:
