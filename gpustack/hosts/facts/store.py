@@ -144,7 +144,7 @@ def read_snapshot(
     for (older, newer), names in reading.differing.items():
         warn(f"{older} and {newer} differ about {pattern(names)}; the facts in {newer} are newer and count")
     if not (snapshot := reading.snapshot()).hosts and files:
-        raise SnapshotError("the snapshot contains no hosts", where=listed(list(map(str, files)), 2), remedy=_AGAIN)
+        raise _unusable("the snapshot contains no hosts", listed(list(map(str, files)), 2))
     return snapshot
 
 
@@ -164,7 +164,7 @@ class SnapshotReader:
 
     def add(self, stream: BinaryIO, where: str) -> None:
         for line, place, document, text in _documents(stream, where):
-            host = _parse(document, line, place, self._shared, text)
+            host = parse_host(document, line, self._shared, place, text)
             name = host.hostname
             if name not in self._hosts or self._counts(host, where, line):
                 self._hosts[name], self._places[name] = host, (where, line)
@@ -196,16 +196,6 @@ class SnapshotReader:
         return Snapshot(hosts=tuple(self._hosts.values()), raw=tuple(self._raw.values()))
 
 
-def parse_host(raw: object, where: str, shared: SharedParts | None = None) -> Host:
-    """Validate the document of one host.
-
-    :param where: its source, for messages: a file, or a host's name.
-    :param shared: the parts of other hosts, to be shared.
-    :raises SnapshotError: if the document is invalid; the message has the JSON paths of the problems.
-    """
-    return _parse(raw, where, "$", shared or SharedParts())
-
-
 def _documents(stream: BinaryIO, where: str) -> Iterator[tuple[str, str, dict[str, object], bytes]]:
     """The document of each host, with file and line for messages, its JSON path, and its text if it has a line."""
     start = stream.read(len(_FIRST_LINE) + 1)
@@ -231,22 +221,19 @@ def _by_line(stream: BinaryIO, where: str) -> Iterator[tuple[str, str, dict[str,
         place, text = f"{where}:{number}", line.strip()
         if text == _LAST_LINE:
             if stream.read(1):
-                raise SnapshotError("the file does not end with its last host", where=place, remedy=_AGAIN)
+                raise _unusable("the file does not end with its last host", place)
             return
         name = _NAME.match(text)
         host = f"host {name[1].decode()}: " if name else ""
         if len(line) > MOST_BYTES_OF_HOST:
-            raise SnapshotError(
-                f"{host}larger than {MOST_BYTES_OF_HOST >> 20} MiB, which is no description of a host",
-                where=place,
-                remedy=_AGAIN,
-            )
+            limit = f"{MOST_BYTES_OF_HOST >> 20} MiB"
+            raise _unusable(f"{host}larger than {limit}, which is no description of a host", place)
         document = _json(text.removesuffix(b","), place, host, cut=not line.endswith(b"\n"))
         index = f"$.hosts[{number - 2}]"
         if not isinstance(document, dict):
-            raise SnapshotError(f"{index}: expected an object, found {_shown(document)}", where=place, remedy=_AGAIN)
+            raise _unusable(f"{index}: expected an object, found {_shown(document)}", place)
         yield place, index, document, text
-    raise SnapshotError(f"{host}the file ends too early: was it cut off?", where=f"{where}:{number}", remedy=_AGAIN)
+    raise _unusable(f"{host}the file ends too early: was it cut off?", f"{where}:{number}")
 
 
 def _json(text: bytes, where: str, host: str = "", *, cut: bool | None = None) -> object:
@@ -264,30 +251,25 @@ def _json(text: bytes, where: str, host: str = "", *, cut: bool | None = None) -
         problem = "the file is not valid JSON: not UTF-8"
     except (RecursionError, ValueError):  # nested too deeply; a number with thousands of digits
         problem = "the JSON is nested too deeply, or has a number that is too long"
-    raise SnapshotError(f"{host}{problem}", where=where, remedy=_AGAIN)
+    raise _unusable(f"{host}{problem}", where)
 
 
 def _host_documents(document: object, where: str) -> list[tuple[str, dict[str, object]]]:
     """The document of each host, with its JSON path."""
     if not isinstance(document, dict):
-        raise SnapshotError(f"$: expected an object, found {_shown(document)}", where=where, remedy=_AGAIN)
+        raise _unusable(f"$: expected an object, found {_shown(document)}", where)
     if "gpustack_snapshot" not in document:
         if "pci" in document and "version" in document:
             return [("$", {**document, "inventory_groups": None})]  # as a host printed it
-        raise SnapshotError(
-            "it is no snapshot: neither `gpustack_snapshot` nor the facts of a host are in it",
-            where=where,
-            remedy=_AGAIN,
-        )
+        raise _unusable("it is no snapshot: neither `gpustack_snapshot` nor the facts of a host are in it", where)
     if document["gpustack_snapshot"] != VERSION:
         raise _other_version(document["gpustack_snapshot"], where, "$.gpustack_snapshot")
     hosts = document.get("hosts")
     if not isinstance(hosts, list):
-        raise SnapshotError(f"$.hosts: expected a list, found {_shown(hosts)}", where=where, remedy=_AGAIN)
+        raise _unusable(f"$.hosts: expected a list, found {_shown(hosts)}", where)
     for index, host in enumerate(hosts):
         if not isinstance(host, dict):
-            message = f"$.hosts[{index}]: expected an object, found {_shown(host)}"
-            raise SnapshotError(message, where=where, remedy=_AGAIN)
+            raise _unusable(f"$.hosts[{index}]: expected an object, found {_shown(host)}", where)
     return [(f"$.hosts[{index}]", host) for index, host in enumerate(hosts)]
 
 
@@ -299,24 +281,34 @@ def _other_version(version: object, where: str, place: str) -> SnapshotError:
     )
 
 
-def _parse(raw: object, where: str, place: str, shared: SharedParts, text: bytes = b"") -> Host:
+def _unusable(problem: str, where: str) -> SnapshotError:
+    return SnapshotError(problem, where=where, remedy=_AGAIN)
+
+
+def parse_host(raw: object, where: str, shared: SharedParts | None = None, place: str = "$", text: bytes = b"") -> Host:
+    """Validate the document of one host.
+
+    :param where: its source, for messages: a file, or a host's name.
+    :param shared: the parts of other hosts, to be shared.
+    :param place: its JSON path in the source.
+    :param text: its text, if that is one line.
+    :raises SnapshotError: if the document is invalid; the message has the JSON paths of the problems.
+    """
     if isinstance(raw, dict) and "version" in raw and raw["version"] != VERSION:
         raise _other_version(raw["version"], where, f"{place}.version")
     # Each value follows a comma or a bracket.
     is_small = bool(text) and sum(map(text.count, (b",", b"[", b"{"))) < MOST_VALUES
     if not is_small and not within_bounds(raw):
-        raise SnapshotError(
-            f"{place}: more than {MOST_VALUES} values, which is no description of a host", where=where, remedy=_AGAIN
-        )
+        raise _unusable(f"{place}: more than {MOST_VALUES} values, which is no description of a host", where)
     try:
-        host = shared.host(raw) if isinstance(raw, dict) else Host.model_validate(raw)
+        host = (shared or SharedParts()).host(raw) if isinstance(raw, dict) else Host.model_validate(raw)
     except ValidationError as error:
-        raise SnapshotError(_problems(error, raw, place), where=where, remedy=_AGAIN) from None
+        raise _unusable(_problems(error, raw, place), where) from None
     addresses: set[str] = set()
     for index, function in enumerate(host.pci):
         if function.address in addresses:
-            message = f"host {host.hostname}: {place}.pci[{index}].address: {function.address} is listed twice"
-            raise SnapshotError(message, where=where, remedy=_AGAIN)
+            entry = f"{place}.pci[{index}].address"
+            raise _unusable(f"host {host.hostname}: {entry}: {function.address} is listed twice", where)
         addresses.add(function.address)
     return host
 
