@@ -313,5 +313,5 @@ def _contradicts(index: Index, row: Row, device: Device) -> bool:
     holders = index.holders(device)
     if device.used and not holders:
         return False  # nobody was asked who holds it
-    instances = {holder.server.id if holder.server else holder.consumer for holder in holders}
+    instances = {holder.instance for holder in holders}
     return instances != ({row.owner} if row.status in _TAKEN and row.owner else set())

@@ -160,7 +160,7 @@ def _of_row(index: Index, row: Row, device: Device | None) -> Gpu:
     state = _STATES.get(row.status, State.UNAVAILABLE)
     holders: tuple[Holder, ...] = (index.holder(row.owner),) if row.owner else ()
     if device is not None and not row.parent:
-        others = [holder for holder in index.holders(device) if _instance(holder) != row.owner]
+        others = [holder for holder in index.holders(device) if holder.instance != row.owner]
         holders += tuple(others)
     # Virtual functions are units of one provider: without capacity, none of them can be allocated.
     reserved = device is not None and device.capacity == 0
@@ -195,10 +195,6 @@ def _of_row(index: Index, row: Row, device: Device | None) -> Gpu:
         traits=device.traits if device else frozenset(),
         sources=tuple(sources),
     )
-
-
-def _instance(holder: Holder) -> str:
-    return holder.server.id if holder.server else holder.consumer
 
 
 # --- from Placement -------------------------------------------------------------------------------------------------
@@ -306,7 +302,7 @@ def _deleted_projects(listed: list[Gpu], answers: Answers) -> Iterator[Finding]:
     for gpu in listed:
         for holder in gpu.holders:
             if holder.project in answers.deleted:
-                yield finding(Code.PROJECT_DELETED, place=gpu.place, project=holder.project, server=_instance(holder))
+                yield finding(Code.PROJECT_DELETED, place=gpu.place, project=holder.project, server=holder.instance)
 
 
 def _unlisted(index: Index, listed: list[Gpu]) -> list[str]:

@@ -15,7 +15,7 @@ from datetime import UTC
 from prometheus_client.metrics_core import Metric
 
 from gpustack.base.prometheus import gauge
-from gpustack.fleet.model import Fleet, Gpu, Holder, Source, State
+from gpustack.fleet.model import Fleet, Gpu, Source, State
 from gpustack.fleet.summary import units_by_state
 
 Samples = dict[tuple[str, ...], float]
@@ -90,14 +90,14 @@ def _of_gpus(fleet: Fleet) -> Iterator[Metric]:
         "gpustack_gpu_allocated_info",
         "A GPU and the instance that has it; the value is 1.",
         ("hostname", "address", "server_id", "tenant_id", "user_id", "flavor"),
-        {(*_place(gpu), _instance(h), h.project, h.user, h.server.flavor if h.server else ""): 1 for gpu, h in held},
+        {(*_place(gpu), h.instance, h.project, h.user, h.server.flavor if h.server else ""): 1 for gpu, h in held},
     )
     yield gauge(
         "gpustack_gpu_allocated_since_timestamp_seconds",
         "Time since which the instance has its GPUs.",
         ("hostname", "address", "server_id"),
         {
-            (*_place(gpu), _instance(holder)): holder.server.since.replace(tzinfo=UTC).timestamp()
+            (*_place(gpu), holder.instance): holder.server.since.replace(tzinfo=UTC).timestamp()
             for gpu, holder in held
             if holder.server and holder.server.since
         },
@@ -121,10 +121,6 @@ def _place(gpu: Gpu) -> tuple[str, str]:
 
 def _hostname(gpu: Gpu) -> str:
     return gpu.node or gpu.host
-
-
-def _instance(holder: Holder) -> str:
-    return holder.server.id if holder.server else holder.consumer
 
 
 # --- sums -----------------------------------------------------------------------------------------------------------

@@ -59,6 +59,11 @@ class Holder:
     migration: bool = False
     amount: int = 1
 
+    @property
+    def instance(self) -> str:
+        """The id of its instance; that of the consumer if no source has one."""
+        return self.server.id if self.server else self.consumer
+
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:

@@ -58,6 +58,7 @@ def _matches(fleet: Fleet, gpu: Gpu, criteria: Criteria) -> bool:
         return False
     if criteria.states and gpu.state not in criteria.states:
         return False
+    names_of_servers = {holder.instance: holder.server.name for holder in gpu.holders if holder.server}
     return all(
         not wanted
         or any(
@@ -68,10 +69,6 @@ def _matches(fleet: Fleet, gpu: Gpu, criteria: Criteria) -> bool:
         for wanted, identities, known in (
             (criteria.projects, [holder.project for holder in gpu.holders], fleet.projects),
             (criteria.users, [holder.user for holder in gpu.holders], fleet.users),
-            (
-                criteria.servers,
-                [holder.server.id if holder.server else holder.consumer for holder in gpu.holders],
-                {holder.server.id: holder.server.name for holder in gpu.holders if holder.server},
-            ),
+            (criteria.servers, [holder.instance for holder in gpu.holders], names_of_servers),
         )
     )
