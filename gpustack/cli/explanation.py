@@ -118,7 +118,7 @@ def _class(cleanup_class: CleanupClass) -> Iterator[str]:
         yield f"# Class {cleanup_class}: {cleanup_class.title}"
     yield ""
     yield from map(paragraph, reference.lines(cleanup_class.letter))
-    yield from _page(pages.cleanup_class(cleanup_class.letter))
+    yield from _page(pages.page(f"runbook/class-{cleanup_class.letter.lower()}.html"))
 
 
 def _cards(cards: tuple[Card, ...]) -> Iterator[str]:
@@ -144,7 +144,7 @@ def _cards(cards: tuple[Card, ...]) -> Iterator[str]:
     if len(cards) > 1:
         more = f"and {len(cards) - _LISTED} more; " if len(cards) > _LISTED else ""
         yield from ("", f"{more}gpustack explain VENDOR:DEVICE shows one of them in full")
-    yield from _page(pages.cards())
+    yield from _page(pages.page("reference/generated/cards.html"))
 
 
 def _page(url: str | None) -> Iterator[str]:

@@ -11,20 +11,10 @@ VARIABLE = "GPUSTACK_DOCS_URL"
 
 def finding(code: str) -> str | None:
     """The page of a finding's code."""
-    return _page(f"reference/findings/{code.lower()}.html")
+    return page(f"reference/findings/{code.lower()}.html")
 
 
-def cleanup_class(letter: str) -> str | None:
-    """The page of a class of clean-up."""
-    return _page(f"runbook/class-{letter.lower()}.html")
-
-
-def cards() -> str | None:
-    """The page of the catalogue of cards."""
-    return _page("reference/generated/cards.html")
-
-
-def _page(path: str) -> str | None:
+def page(path: str) -> str | None:
     """The address of a page; None if the documentation is not published."""
     root = os.environ.get(VARIABLE) or _published()
     return f"{quote(root.rstrip('/'), safe=':/?=&%~')}/{path}" if root else None

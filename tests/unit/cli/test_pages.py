@@ -31,9 +31,9 @@ def test_the_project_url_of_the_distribution(monkeypatch: pytest.MonkeyPatch) ->
 def test_the_variable_goes_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
     published(monkeypatch, "Documentation, https://docs.example")
     monkeypatch.setenv(pages.VARIABLE, "file:///srv/docs/")
-    assert pages.cleanup_class("B") == "file:///srv/docs/runbook/class-b.html"
+    assert pages.page("runbook/class-b.html") == "file:///srv/docs/runbook/class-b.html"
 
 
 def test_no_address_is_made_up(monkeypatch: pytest.MonkeyPatch) -> None:
     published(monkeypatch)
-    assert pages.cards() is None
+    assert pages.page("reference/generated/cards.html") is None
