@@ -6,7 +6,7 @@ PCI: they never appear here.
 """
 
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from gpustack.hosts.facts.model import Host
@@ -40,36 +40,31 @@ MEANINGS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Position:
-    """The host bridge of a device, None if unknown, and the bridges below it."""
-
-    host_bridge: str | None
-    bridges: tuple[Node, ...]
+Position = tuple[str | None, tuple[Node, ...]]
+"""The host bridge of a device, None if unknown, and the bridges below it."""
 
 
-class Distances:
-    """The distances between the devices of a topology."""
+def distances(topology: Topology) -> Callable[[Node, Node], Distance]:
+    """Measures the distance between two devices of a topology."""
+    positions = dict(_positions(topology))
+    numa_nodes = sum(bool(node.cpus) for node in topology.host.numa_nodes)
 
-    def __init__(self, topology: Topology) -> None:
-        self._positions = dict(_positions(topology))
-        self._numa_nodes = sum(bool(node.cpus) for node in topology.host.numa_nodes)
-
-    def between(self, one: Node, other: Node) -> Distance:
-        """The distance between two devices."""
+    def between(one: Node, other: Node) -> Distance:
         if one.address == other.address:
             return Distance.SELF
         if one.function.bdf.slot == other.function.bdf.slot:
             return Distance.PIX  # two functions of a device
-        ours, theirs = self._positions[one.address], self._positions[other.address]
-        if ours.host_bridge is not None and ours.host_bridge == theirs.host_bridge:
-            return _below_host_bridge(ours.bridges, theirs.bridges)
+        (ours, below_ours), (theirs, below_theirs) = positions[one.address], positions[other.address]
+        if ours is not None and ours == theirs:
+            return _below_host_bridge(below_ours, below_theirs)
         if one.numa_node is not None and other.numa_node is not None and one.numa_node != other.numa_node:
             return Distance.SYS
-        if ours.host_bridge is None or theirs.host_bridge is None:
+        if ours is None or theirs is None:
             return Distance.UNKNOWN
-        is_one_node = self._numa_nodes == 1 or (one.numa_node is not None and one.numa_node == other.numa_node)
+        is_one_node = numa_nodes == 1 or (one.numa_node is not None and one.numa_node == other.numa_node)
         return Distance.NODE if is_one_node else Distance.UNKNOWN
+
+    return between
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +90,7 @@ def matrix(topology: Topology) -> Matrix:
     columns = (*gpus, *topology.devices(Kind.NIC))
     if len(columns) > MOST_DEVICES:
         return Matrix(gpus=gpus, columns=columns, distances=None)
-    between = Distances(topology).between
+    between = distances(topology)
     return Matrix(
         gpus=gpus, columns=columns, distances={(a.address, b.address): between(a, b) for a in gpus for b in columns}
     )
@@ -106,7 +101,7 @@ def near_nics(topology: Topology) -> dict[str, tuple[tuple[Node, Distance], ...]
     gpus, nics = topology.devices(Kind.GPU), topology.devices(Kind.NIC)
     if len(gpus) + len(nics) > MOST_DEVICES:
         return {}
-    between, order = Distances(topology).between, list(Distance)
+    between, order = distances(topology), list(Distance)
     near: dict[str, tuple[tuple[Node, Distance], ...]] = {}
     for gpu in gpus:
         close = [(nic, distance) for nic in nics if (distance := between(gpu, nic)) in _ONE_NODE]
@@ -125,7 +120,7 @@ def _below_host_bridge(ours: tuple[Node, ...], theirs: tuple[Node, ...]) -> Dist
     return Distance.PIX if switches <= 1 else Distance.PXB
 
 
-def _positions(topology: Topology) -> Iterator[tuple[str, _Position]]:
+def _positions(topology: Topology) -> Iterator[tuple[str, Position]]:
     for box in topology.boxes:
         for bus in box.buses:
             host_bridge = None if bus.missing else _host_bridge(topology.host, bus.bus, bus.controller)
@@ -133,8 +128,8 @@ def _positions(topology: Topology) -> Iterator[tuple[str, _Position]]:
                 yield from _below(child, host_bridge, ())
 
 
-def _below(node: Node, host_bridge: str | None, bridges: tuple[Node, ...]) -> Iterator[tuple[str, _Position]]:
-    yield node.address, _Position(host_bridge=host_bridge, bridges=bridges)
+def _below(node: Node, host_bridge: str | None, bridges: tuple[Node, ...]) -> Iterator[tuple[str, Position]]:
+    yield node.address, (host_bridge, bridges)
     for child in node.children:
         yield from _below(child, host_bridge, (*bridges, node))
 
