@@ -105,8 +105,7 @@ gpustack capacity gpustack.yaml --empty --simulate g1.k4200.1:50,g1.k4200.8:10 -
         self._findings = [*self._findings, *differences]
         return known, found
 
-    def after(self, parsed_args: argparse.Namespace) -> int:
+    def after(self, parsed_args: argparse.Namespace) -> None:
         """Report the findings, and what is missing."""
         super().after(parsed_args)
         self.report_partial(self._gaps, "the numbers are")
-        return 0

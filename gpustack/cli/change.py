@@ -318,10 +318,10 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
         add_databases(parser)
         add_cells(parser, "undo only the repairs of")
 
-    def take_action(self, parsed_args: argparse.Namespace) -> int:
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
         """Show the plan, ask for confirmation, and carry it out."""
         if parsed_args.unless_confirmed and self._is_confirmed(parsed_args):
-            return 0
+            return
         record = self._chosen(parsed_args)
         connection = self.optional_connection(parsed_args)
         super().settle(connection, parsed_args, undone=record.head.id)
@@ -346,7 +346,6 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
             self._preview(changes, parsed_args)
         else:
             self.carry_out(changes, parsed_args, undoes=record.head.id, first=lambda: self._refuse_continued(record))
-        return 0
 
     @staticmethod
     def _refuse_continued(record: RunRecord) -> None:

@@ -111,7 +111,7 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
         print(f"No stale rows: {self._plan.checked}", file=self.app.stdout)
         return 0
 
-    def after(self, parsed_args: argparse.Namespace) -> int:
+    def after(self, parsed_args: argparse.Namespace) -> None:
         """Print the reason and the next step of each verdict."""
         for verdict in self._plan.verdicts:
             if parsed_args.all or verdict.status not in QUIET:
@@ -120,7 +120,6 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
             self.report(line)
         tell_unread(self, self._plan, self._plan.unasked)
         self.to_do = any(verdict.status not in QUIET for verdict in self._plan.verdicts)
-        return 0
 
     def _asked(self, parsed_args: argparse.Namespace) -> Iterator[str]:
         """The hosts that answered, and why others did not; without --ask-hosts, the hosts that apply will query."""
@@ -172,7 +171,7 @@ class CleanupWatchCommand(Command):
         option(parser, "--interval S", "check every S seconds (default: %(default)g)", type=seconds, default=300.0)
         option(parser, "--count N", "end after N checks (default: never)", type=positive)
 
-    def take_action(self, parsed_args: argparse.Namespace) -> int:
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
         """Plan, write the metrics, sleep. If a database is unreachable, report that and retry."""
         rounds = itertools.count() if parsed_args.count is None else range(parsed_args.count)
         for number in rounds:
@@ -187,4 +186,3 @@ class CleanupWatchCommand(Command):
                 self.report(str(error), error=True)
                 continue
             metrics.write(parsed_args.metrics, plan)
-        return 0

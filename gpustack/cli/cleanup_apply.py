@@ -68,7 +68,7 @@ gpustack cleanup apply --sql"""
         )
         _add_hosts(parser)
 
-    def take_action(self, parsed_args: argparse.Namespace) -> int:
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
         """Show the plan, ask for confirmation, apply it, and print a summary."""
         saved = load_plan(parsed_args.plan) if parsed_args.plan else None
         sources = self.sources(parsed_args)
@@ -82,7 +82,7 @@ gpustack cleanup apply --sql"""
             if parsed_args.check and parsed_args.format != "text":
                 self.show_data([], parsed_args.format)
             self.report(f"nothing to repair: {self._plan.checked}")
-            return 0
+            return
         self.to_do = not parsed_args.sql
         with Hypervisors(enabled=not parsed_args.no_hypervisor, ssh=ssh_options(parsed_args)) as hypervisors:
             self._repairing = Repairing(sources=sources, selection=selection, ask=hypervisors.ask, cloud=cloud)
@@ -94,7 +94,6 @@ gpustack cleanup apply --sql"""
                 self._repair(parsed_args, wanted)
         if left := len(repairs) - len(wanted):
             self.report(f"{counted(left, 'more repair')} planned: stopped at --max-count")
-        return 0
 
     def _repair(self, parsed_args: argparse.Namespace, wanted: Sequence[PlannedVerdict]) -> None:
         self._wait = parsed_args.wait
@@ -124,10 +123,9 @@ gpustack cleanup apply --sql"""
             remedy = "Nova frees them in its next periodic task: plan again in a minute"
             raise ApplyError(f"repairs waiting for nova-compute: {len(held)} of {len(outcomes)}", remedy=remedy)
 
-    def after(self, parsed_args: argparse.Namespace) -> int:
+    def after(self, parsed_args: argparse.Namespace) -> None:
         """Return the exit code of the most severe problem: a missing repair, or an unreadable cell."""
         tell_unread(self, self._plan, self._failed)
-        return 0
 
     def _asked(self, wanted: Sequence[PlannedVerdict]) -> list[Verdict]:
         """The planned repairs that the current plan still contains, with the answers of their hosts."""

@@ -44,7 +44,7 @@ gpustack cleanup explain 5f0c1b8e-6f5e-4b5f-9a55-1e1d6a1c2b3d --sudo"""
         add_format(parser)
         option(add_hypervisors(parser), "--no-hypervisor", "don't ask the host")
 
-    def take_action(self, parsed_args: argparse.Namespace) -> int:
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
         subject = subject_of(parsed_args.subject, parsed_args.address)
         sources = sources_of(self, parsed_args)
         selection = selection_of(parsed_args, sources)
@@ -56,4 +56,3 @@ gpustack cleanup explain 5f0c1b8e-6f5e-4b5f-9a55-1e1d6a1c2b3d --sudo"""
                 for section in sections:
                     text = self.completed("\n  ".join((section.title, *section.lines)))
                     print(printable(text, keep="\n"), file=self.app.stdout)
-        return 0

@@ -70,7 +70,7 @@ gpustack cloud plan gpustack.yaml --prune --out change.plan"""
         super().add_more(parser)
         option(parser, "--out FILE", "save the plan for `gpustack cloud apply FILE`")
 
-    def after(self, parsed_args: argparse.Namespace) -> int:
+    def after(self, parsed_args: argparse.Namespace) -> None:
         """Report the findings, and save the plan if none of them is an error."""
         refuse_errors(self, self._plan.findings)
         if parsed_args.out:
@@ -83,7 +83,6 @@ gpustack cloud plan gpustack.yaml --prune --out change.plan"""
             )
             save(parsed_args.out, plan)
             self.report(f"{parsed_args.out}: saved")
-        return 0
 
 
 class CloudApplyCommand(ApplyCommand, _CloudCommand):
@@ -109,13 +108,14 @@ gpustack cloud apply change.plan --yes"""
             default=0,
         )
 
-    def take_action(self, parsed_args: argparse.Namespace) -> int:
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
         self.jobs, self.confirm_within = parsed_args.jobs, parsed_args.confirm_within
         if parsed_args.spec.is_file() and is_saved_plan(parsed_args.spec):
-            return self._carry_out_saved(parsed_args)
-        return super().take_action(parsed_args)
+            self._carry_out_saved(parsed_args)
+        else:
+            super().take_action(parsed_args)
 
-    def _carry_out_saved(self, parsed_args: argparse.Namespace) -> int:
+    def _carry_out_saved(self, parsed_args: argparse.Namespace) -> None:
         path = parsed_args.spec
         plan, changes = load(path, kinds())
         here = Cloud(**session.place_of(self.connection(parsed_args)))
@@ -129,4 +129,3 @@ gpustack cloud apply change.plan --yes"""
         if changes and not parsed_args.check:
             self.carry_out(changes, parsed_args, spec=path)
         self.to_do = bool(changes)
-        return 0

@@ -184,13 +184,12 @@ class Command(command.Command):
         if missing and what:
             raise PartialError(f"{what} partial", remedy="see the reasons above")
 
-    def after(self, parsed_args: argparse.Namespace) -> int:
-        """Work after the data are printed: findings, failures. Returns the exit code.
+    def after(self, parsed_args: argparse.Namespace) -> None:
+        """Work after the data are printed: findings, failures.
 
         :raises GpustackError: as an action may.
         """
         self.report_findings(self._findings)
-        return 0
 
     def run(self, parsed_args: argparse.Namespace) -> int:
         """Run the action, print its data, then run :meth:`after`, and print the next command. cliff calls this."""
@@ -201,7 +200,7 @@ class Command(command.Command):
             with contextlib.nullcontext() if is_short else decoration.paged(self.app.stdout):
                 code = int(super().run(parsed_args))
             self.app.stdout.flush()
-            code = self.after(parsed_args) or code
+            self.after(parsed_args)
             self._refuse_unread()
             if line := self._next(self.outcome or self._usual_outcome(parsed_args)):
                 self.report(line)

@@ -50,9 +50,8 @@ class ExampleCreateCommand(_Example):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("directory", type=Path, metavar="DIR", help="a new or empty directory")
 
-    def take_action(self, parsed_args: argparse.Namespace) -> int:
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
         _demo().create(parsed_args.directory, self._print)
-        return 0
 
 
 class ExampleCloudCommand(_Example):
@@ -72,9 +71,8 @@ class ExampleCloudCommand(_Example):
             default=Path("nova"),
         )
 
-    def take_action(self, parsed_args: argparse.Namespace) -> int:
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
         _demo().cloud(parsed_args.snapshot or [Path("hosts.json")], parsed_args.rendered, self._print)
-        return 0
 
 
 class ExampleListCommand(_Example, Lister):
@@ -96,10 +94,9 @@ class ExampleStopCommand(_Example):
         help_text = "the directory of the cloud (default: %(default)s)"
         parser.add_argument("cloud", nargs="?", type=Path, default=Path("cloud"), metavar="DIR", help=help_text)
 
-    def take_action(self, parsed_args: argparse.Namespace) -> int:
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
         _demo().stop(parsed_args.cloud)
         self._print(f"{parsed_args.cloud}: stopped and removed")
-        return 0
 
 
 class ExampleLeakCommand(_Example):
@@ -116,6 +113,5 @@ class ExampleLeakCommand(_Example):
             default=Path("cloud"),
         )
 
-    def take_action(self, parsed_args: argparse.Namespace) -> int:
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
         _demo().leak(parsed_args.cloud / "demo.json", parsed_args.server, self._print)
-        return 0

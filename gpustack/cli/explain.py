@@ -22,7 +22,7 @@ class ExplainCommand(Command):
         option(parser, "--message TEXT", "explain this message of a kernel or a driver")
         add_format(parser)
 
-    def take_action(self, parsed_args: argparse.Namespace) -> int:
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
         subject = " ".join(parsed_args.subject)
         if bool(subject) == (parsed_args.message is not None):
             raise UsageError("one subject is needed", remedy="name a code, a class or a card, or use --message TEXT")
@@ -36,4 +36,3 @@ class ExplainCommand(Command):
             text = "\n".join(shown.lines).splitlines()
             data = {"subject": subject or parsed_args.message, "kind": shown.kind, **shown.values, "text": text}
             self.show_data(data, parsed_args.format)
-        return 0

@@ -160,7 +160,7 @@ class FlavorDeleteCommand(FlavorChangeCommand):
         option(parser, "--force", "also delete flavors that are in use, or that gpustack did not create")
         self.add_change_options(parser)
 
-    def take_action(self, parsed_args: argparse.Namespace) -> int:
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
         cloud = self.cloud(parsed_args)
         present = cloud.flavors()
         names = list(dict.fromkeys(parsed_args.flavors))
@@ -177,7 +177,6 @@ class FlavorDeleteCommand(FlavorChangeCommand):
         self.change(parsed_args, list({operation.flavor.id: operation for operation in operations}.values()))
         if failures:
             raise FlavorError(f"{len(failures)} of {len(names)} flavors were not deleted")
-        return 0
 
 
 def read_spec(path: Path | None) -> Spec | None:

@@ -68,7 +68,7 @@ gpustack flavor create lab --alias K4200 --vcpus 8 --ram 32GiB --disk 40GiB --pr
         _add_properties(parser)
         self.add_change_options(parser)
 
-    def take_action(self, parsed_args: argparse.Namespace) -> int:
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
         if not parsed_args.gpus:
             raise UsageError("the flavor requests no GPU", remedy="name a GPU with --model or --alias")
         spec = _spec_at_hand(parsed_args)
@@ -87,7 +87,6 @@ gpustack flavor create lab --alias K4200 --vcpus 8 --ram 32GiB --disk 40GiB --pr
         cloud = self.cloud(parsed_args)
         projects = answers(cloud, Questions(projects=frozenset(parsed_args.project))).projects
         self.change(parsed_args, [creation(wanted, cloud.flavors(), projects)])
-        return 0
 
 
 class FlavorSetCommand(FlavorChangeCommand):
@@ -112,7 +111,7 @@ gpustack flavor set g1.k4200.2 --project research --remove-project teaching"""
         option(parser, "--adopt", "change a flavor that gpustack did not create")
         self.add_change_options(parser)
 
-    def take_action(self, parsed_args: argparse.Namespace) -> int:
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
         spec = _spec_at_hand(parsed_args)
         cloud = self.cloud(parsed_args)
         flavor = find_flavor(cloud.flavors(), parsed_args.flavor)
@@ -133,7 +132,6 @@ gpustack flavor set g1.k4200.2 --project research --remove-project teaching"""
         )
         operation = change(flavor, changes, learned.access.get(flavor.id))
         self.change(parsed_args, [operation] if operation is not None else [])
-        return 0
 
     def _extra_specs(self, parsed_args: argparse.Namespace, spec: Spec | None, flavor: PresentFlavor) -> dict[str, str]:
         """The extra specs to set.

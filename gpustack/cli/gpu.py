@@ -79,13 +79,12 @@ class FleetCommand(OpenStackCommand):
             databases = databases_of(parsed_args)
             return join(read(lambda: self.connection(parsed_args), detail, self._given, databases, progress))
 
-    def after(self, parsed_args: argparse.Namespace) -> int:
+    def after(self, parsed_args: argparse.Namespace) -> None:
         """Report the findings, and what is missing."""
         self.report_findings(self._fleet.findings, brief=True)
         for note in self._fleet.notes:
             self.report(note)
         self.report_partial(self._fleet.gaps, f"the {self.product} is")
-        return 0
 
 
 def databases_of(parsed_args: argparse.Namespace) -> Callable[[], Sources] | None:
@@ -194,10 +193,10 @@ class GpuShowCommand(FleetCommand, ShowOne):
             return tuple(fields), tuple(TableCell(value, shown(value), keep="\n") for value in fields.values())
         return tuple(fields), tuple(fields.values())
 
-    def after(self, parsed_args: argparse.Namespace) -> int:
+    def after(self, parsed_args: argparse.Namespace) -> None:
         """Report what is missing; the findings are fields."""
         names = {self._gpu.host, self._gpu.node}
         places = names | {f"{name} {self._gpu.address}" for name in names}
         findings = (finding for finding in self._fleet.findings if finding.place in places)
         self._fleet = replace(self._fleet, findings=tuple(findings), notes=())
-        return super().after(parsed_args)
+        super().after(parsed_args)

@@ -39,7 +39,7 @@ class _OutageCommand(FleetCommand, ChangeCommand):
         """The plan for a GPU in this state."""
         raise NotImplementedError
 
-    def take_action(self, parsed_args: argparse.Namespace) -> int:
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
         """Show the plan, ask for confirmation, and carry it out."""
         seen = self._look(parsed_args)
         plan = self.plan(seen, parsed_args)
@@ -53,12 +53,11 @@ class _OutageCommand(FleetCommand, ChangeCommand):
             if plan.left:
                 self.report(f"host stays closed: {plan.left}")
         self.to_do = plan.protection is not None and not plan.protection.after_instance
-        return 0
 
-    def after(self, parsed_args: argparse.Namespace) -> int:
+    def after(self, parsed_args: argparse.Namespace) -> None:
         """Report what is missing; the findings were printed before the first change."""
         self._fleet = replace(self._fleet, findings=(), notes=())
-        return super().after(parsed_args)
+        super().after(parsed_args)
 
     def _look(self, parsed_args: argparse.Namespace) -> Seen:
         fleet = self.read(parsed_args, Detail.HOLDERS, frozenset({parsed_args.host}))

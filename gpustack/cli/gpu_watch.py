@@ -97,7 +97,7 @@ gpustack gpu watch --textfile gpustack-gpus.prom --once; gpustack gpu watch --li
         )
         option(often, "--once", "collect once; for cron and systemd timers")
 
-    def take_action(self, parsed_args: argparse.Namespace) -> int:
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
         """Collect, publish, sleep."""
         if not parsed_args.textfile and not parsed_args.listen:
             raise UsageError("neither a textfile nor a port is named", remedy="add --textfile FILE or --listen PORT")
@@ -114,14 +114,13 @@ gpustack gpu watch --textfile gpustack-gpus.prom --once; gpustack gpu watch --li
             if parsed_args.once:
                 if fault is not None:
                     raise fault
-                return 0
+                return
             if fault is not None:
                 self.report(str(fault), error=True)
             time.sleep(parsed_args.interval)
 
-    def after(self, parsed_args: argparse.Namespace) -> int:
+    def after(self, parsed_args: argparse.Namespace) -> None:
         """Report nothing: findings are for `gpustack gpu list`."""
-        return 0
 
     def _report_unenforced(self, fleet: Fleet) -> None:
         """Report GPUs out of service that nothing keeps new instances off, or may not, when they change."""

@@ -59,11 +59,11 @@ openstack console log show gpu-vm | gpustack guest check --console - --gpus 2"""
         described = rows(facts, self._findings, where)
         return table(parsed_args, _columns(self._findings), described)
 
-    def after(self, parsed_args: argparse.Namespace) -> int:
+    def after(self, parsed_args: argparse.Namespace) -> None:
         """Report the findings; without GPUs and without a promise there is nothing to compare."""
         if self._has_none:
             self.report("the guest has no GPU; to compare it with its flavor, give SPEC and --flavor, or --gpus")
-        return super().after(parsed_args)
+        super().after(parsed_args)
 
     def _facts(self, parsed_args: argparse.Namespace) -> tuple[str, dict[str, Any]]:
         """The guest's name and facts."""

@@ -57,7 +57,7 @@ gpustack guest render gpustack.yaml --as nodefeaturerule | kubectl apply -f -"""
         )
         add_format(parser)
 
-    def take_action(self, parsed_args: argparse.Namespace) -> int:
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
         """Print the documents."""
         hosts = snapshot_hosts(parsed_args, self.report)
         spec = load_spec(parsed_args.spec, hosts)
@@ -67,14 +67,12 @@ gpustack guest render gpustack.yaml --as nodefeaturerule | kubectl apply -f -"""
             print(self._rendering.text, end="", file=self.app.stdout)
         else:
             self.show_data(self._rendering.to_dict(), parsed_args.format)
-        return 0
 
-    def after(self, parsed_args: argparse.Namespace) -> int:
+    def after(self, parsed_args: argparse.Namespace) -> None:
         """Report the findings; an error among them means that the output is incomplete."""
         self.report_findings(self._rendering.findings)
         if omitted := {entry.place for entry in errors(self._rendering.findings)}:
             raise PlanError(f"incomplete for {counted(len(omitted), 'flavor')}", remedy="see the findings above")
-        return 0
 
 
 class GuestVendordataCommand(Command):

@@ -79,7 +79,7 @@ gpustack health --snapshot hosts.json -f json --exit-code; journalctl -k -b | gp
         ]
         return table(parsed_args, columns(use=parsed_args.instances), [gpu for r in self._reports for gpu in r.gpus])
 
-    def after(self, parsed_args: argparse.Namespace) -> int:
+    def after(self, parsed_args: argparse.Namespace) -> None:
         """Print the totals; report the findings, and the hosts that could not be read."""
         if parsed_args.formatter == "table":
             states = Counter(
@@ -95,7 +95,6 @@ gpustack health --snapshot hosts.json -f json --exit-code; journalctl -k -b | gp
             for note in () if self._fleet.located else self._fleet.notes:
                 self.report(note)
             self.report_partial(self._fleet.gaps, "the comparison with Nova and Placement is")
-        return 0
 
     def _ask_for_use(self, parsed_args: argparse.Namespace) -> None:
         """Join the reports with the use of the GPUs. If the cloud refuses, the signs are printed before its error."""

@@ -47,7 +47,7 @@ gpustack host plan gpustack.yaml --root /mnt/image -f json"""
         option(parser, "--diff", shown, action=argparse.BooleanOptionalAction)
         add_exit_code(parser)
 
-    def take_action(self, parsed_args: argparse.Namespace) -> int:
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
         spec, hosts = _hosts_of_spec(self, parsed_args)
         trial = TRIAL_SECONDS if parsed_args.trial else None
         plans: list[ShownPlan] = []
@@ -74,9 +74,8 @@ gpustack host plan gpustack.yaml --root /mnt/image -f json"""
             self.show_total({"host": len(self._plans), "GPU": sum(len(plan.gpus) for plan in self._plans)}, states)
         self.to_do = any(plan.changes for plan in self._plans)
         self.note(finding for plan in self._plans for finding in plan.findings)
-        return 0
 
-    def after(self, parsed_args: argparse.Namespace) -> int:
+    def after(self, parsed_args: argparse.Namespace) -> None:
         """Report unreadable hosts and blocked plans."""
         refused = [plan.host for plan in self._plans if plan.refused]
         if refused:
@@ -84,7 +83,6 @@ gpustack host plan gpustack.yaml --root /mnt/image -f json"""
                 self.report(str(failure.error), error=True)
             count = "the plan is" if len(self._plans) == 1 else f"{len(refused)} of {len(self._plans)} plans are"
             raise PlanError(f"{count} refused ({', '.join(refused)})", remedy="follow the remedies of the errors above")
-        return 0
 
 
 class HostImageCommand(Command):
@@ -104,14 +102,13 @@ gpustack host image gpustack.yaml --snapshot hosts.json --out image"""
         add_exit_code(parser)
         option(parser, "--out DIR", "write the files below this new directory", required=True)
 
-    def take_action(self, parsed_args: argparse.Namespace) -> int:
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
         image = image_for(*_hosts_of_spec(self, parsed_args))
         self.report_findings(image.findings)
         if errors(image.findings):
             raise PlanError("the image is refused; nothing was written", remedy="follow the remedies of the errors")
         paths = save(image, parsed_args.out)
         self.report(f"{parsed_args.out}: {counted(len(paths), 'file')} for the image of {pattern(image.hosts)}")
-        return 0
 
 
 def _hosts_of_spec(command: Command, parsed_args: argparse.Namespace) -> tuple[Spec, tuple[Host, ...]]:

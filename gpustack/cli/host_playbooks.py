@@ -48,7 +48,7 @@ class _Change(Play):
         }
         return {"gpustack_reboot": parsed_args.reboot} | {name: value for name, value in given.items() if value}
 
-    def take_action(self, parsed_args: argparse.Namespace) -> int:
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
         if parsed_args.local and parsed_args.reboot:
             raise UsageError(
                 "--reboot can't reboot this machine: gpustack runs on it",
@@ -64,7 +64,7 @@ class _Change(Play):
             ready = [record for record in planned.values() if not record.problem and record.todo]
             if parsed_args.check or not ready:
                 self._summarize(parsed_args, list(planned.values()), checked=parsed_args.check)
-                return 0
+                return
             self._ask(parsed_args, ready)
             names = [record.host for record in ready]
             command = " ".join((self.cmd_name or "").split())
@@ -75,7 +75,6 @@ class _Change(Play):
                     record.outcome = RunOutcome.NOT_BEGUN
                     note(finished.get(record.host, record))
             self._summarize(parsed_args, [finished.get(name, record) for name, record in planned.items()])
-        return 0
 
     def _ask(self, parsed_args: argparse.Namespace, ready: Sequence[HostRecord]) -> None:
         if parsed_args.yes:
@@ -129,10 +128,10 @@ gpustack host apply gpustack.yaml -i inventory --limit rack7 --reboot --yes"""
         modes = [name for name in ("adopt", "live", "trial") if getattr(parsed_args, name)]
         return {**super()._variables(parsed_args), **{f"gpustack_{name}": True for name in modes}}
 
-    def take_action(self, parsed_args: argparse.Namespace) -> int:
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
         """Check the spec before Ansible starts."""
         load_spec(parsed_args.spec)
-        return super().take_action(parsed_args)
+        super().take_action(parsed_args)
 
 
 class HostUndoCommand(_Change):
@@ -171,10 +170,9 @@ class HostVerifyCommand(_OfSpec):
     playbook = "verify"
     epilog = "gpustack host verify gpustack.yaml; gpustack host verify gpustack.yaml -i inventory --limit rack7 -f json"
 
-    def take_action(self, parsed_args: argparse.Namespace) -> int:
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
         load_spec(parsed_args.spec)
         with self._stage(parsed_args) as runner, progress(self, "verifying") as listener:
             records = list(runner.run(self.playbook, listener).values())
         self._show_texts(parsed_args, records)
         self._summarize(parsed_args, records)
-        return 0

@@ -29,15 +29,13 @@ gpustack host results records/*.json -f json"""
         add_each(parser)
         add_format(parser)
 
-    def take_action(self, parsed_args: argparse.Namespace) -> int:
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
         run = joined({str(path): load(path) for path in json_files(parsed_args.records, JournalError, LEFT_BY)})
         self.playbook = run.playbook
         self._show_texts(parsed_args, run.hosts)
         self._summarize(parsed_args, run.hosts, checked=run.checked)
-        return 0
 
-    def after(self, parsed_args: argparse.Namespace) -> int:
+    def after(self, parsed_args: argparse.Namespace) -> None:
         """End with the error of the most severe outcome."""
         if error := verdict(self._records, "see the logs of the runs"):
             raise error
-        return 0

@@ -98,7 +98,7 @@ gpustack image set gpustack.yaml windows-11 --firmware uefi --yes"""
     def add_images(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("images", nargs="+", metavar="IMAGE", help="a name, a pattern or an id")
 
-    def take_action(self, parsed_args: argparse.Namespace) -> int:
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
         self.read(parsed_args)
         if self._missing:
             raise UsageError(
@@ -111,4 +111,3 @@ gpustack image set gpustack.yaml windows-11 --firmware uefi --yes"""
             self.report("nothing to change")
         elif not parsed_args.check:
             self.carry_out(operations, parsed_args, spec=parsed_args.spec)
-        return 0

@@ -73,7 +73,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         add_exit_code(parser)
         add_format(parser)
 
-    def take_action(self, parsed_args: argparse.Namespace) -> int:
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
         spec = load_spec(parsed_args.spec)
         wanted_hosts = expanded(parsed_args.hosts) if parsed_args.snapshot else None
         named, parsed_args.hosts = parsed_args.hosts, [] if parsed_args.snapshot else parsed_args.hosts
@@ -86,7 +86,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         if parsed_args.format != "text":
             self.show_data(self._as_data(), parsed_args.format)
         elif errors(self._rendering.findings):
-            return 0
+            return
         elif parsed_args.diff:
             self._print_diff(parsed_args)
         elif parsed_args.out is None:
@@ -95,7 +95,6 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
             removals = self._stale(parsed_args)
             self._write(parsed_args.out)
             self._clear(removals)
-        return 0
 
     def _rendered(
         self, spec: Spec, hosts: Sequence[Host], parsed_args: argparse.Namespace, only: Sequence[str] | None
@@ -191,7 +190,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
             self.report(f"{change.path}: {removed if change.kind == 'remove_file' else kept}")
             carry_out(change)
 
-    def after(self, parsed_args: argparse.Namespace) -> int:
+    def after(self, parsed_args: argparse.Namespace) -> None:
         """Report the findings. If there is an error among them, nothing was written."""
         unknown = self._rendering.unknown
         self.report_findings((*self._rendering.findings, *unknown))
@@ -204,4 +203,3 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
             raise NovaConfigError(
                 f"no files for {hosts}: some facts are missing; existing files stay", remedy="see the findings above"
             )
-        return 0

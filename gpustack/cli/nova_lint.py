@@ -88,13 +88,12 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
             return table(parsed_args, _BY_SERVICE, list(by_service(configurations.sources, release)))
         return table(parsed_args, _CHECKS, self._report.results)
 
-    def after(self, parsed_args: argparse.Namespace) -> int:
+    def after(self, parsed_args: argparse.Namespace) -> None:
         """Report the findings and return the exit code."""
         self.report_findings(self._report.findings)
         if failed := errors(self._report.findings):
             count = counted(len(failed), "error")
             raise NovaConfigError(f"{count} in the configuration", remedy="see the findings above")
-        return 0
 
 
 class NovaOptionsCommand(Lister):

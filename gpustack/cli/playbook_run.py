@@ -167,12 +167,11 @@ class Play(Results):
         super()._summarize(parsed_args, records, checked=checked)
         save(replace(self._run, checked=checked, hosts=tuple(records)), self._record)
 
-    def after(self, parsed_args: argparse.Namespace) -> int:
+    def after(self, parsed_args: argparse.Namespace) -> None:
         """End with the error of the most severe outcome."""
         self.report(f"log: {self._log}")
         if error := verdict(self._records, f"see the log: {self._log}"):
             raise error
-        return 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -70,11 +70,10 @@ class ReclaimCommand(OpenStackCommand):
         self.report_findings(findings, brief=True)
         self.report_partial(self._known.gaps)
 
-    def after(self, parsed_args: argparse.Namespace) -> int:
+    def after(self, parsed_args: argparse.Namespace) -> None:
         """Fail if the list is partial."""
         if self._known.gaps:
             raise PartialError("the list is partial", remedy="see the reasons above")
-        return 0
 
 
 def _choices(parsed_args: argparse.Namespace) -> Choices:
@@ -101,7 +100,7 @@ gpustack reclaim plan gpustack.yaml --snapshot-space 500 --exit-code"""
         self.read(parsed_args)
         return table(parsed_args, columns(self._known.projects, self._known.users), self._decisions)
 
-    def after(self, parsed_args: argparse.Namespace) -> int:
+    def after(self, parsed_args: argparse.Namespace) -> None:
         """Report the sum, the findings, and what is missing."""
         idle = [decision for decision in self._decisions if decision.reason]
         self.report(f"idle instances: {len(idle)}, GPUs of them: {sum(entry.gpus for entry in idle)}")
@@ -112,7 +111,6 @@ gpustack reclaim plan gpustack.yaml --snapshot-space 500 --exit-code"""
         super().after(parsed_args)
         self.outcome = "notify" if self.of_steps(Step.NOTIFY, Step.WITHDRAW) else ""
         self.to_do = bool(self.outcome or self.of_steps(Step.SHELVE))
-        return 0
 
 
 class _Changing(ChangeCommand, ReclaimCommand):
@@ -125,7 +123,7 @@ class _Changing(ChangeCommand, ReclaimCommand):
         self.add_change_options(parser)
         option(parser, "--max-count N", "stop after N instances", type=positive)
 
-    def take_action(self, parsed_args: argparse.Namespace) -> int:
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
         self.read(parsed_args)
         self.report_plan()
         chosen = self.of_steps(*map(Step, self.steps))[: parsed_args.max_count]
@@ -137,7 +135,6 @@ class _Changing(ChangeCommand, ReclaimCommand):
             self.report("nothing to do")
         elif not parsed_args.check:
             self.carry_out(made, parsed_args, spec=parsed_args.spec)
-        return 0
 
 
 class ReclaimNotifyCommand(_Changing):

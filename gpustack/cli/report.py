@@ -62,7 +62,7 @@ gpustack report --out report; gpustack report --out report --snapshot hosts.json
         self._cloud = "" if name in _UNNAMED else name
         return cloud
 
-    def take_action(self, parsed_args: argparse.Namespace) -> int:
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
         spec = load_spec(parsed_args.spec) if parsed_args.spec else None
         at = datetime.now(UTC).replace(tzinfo=None)
         fleet = noted(self.read(parsed_args, Detail.HOLDERS))
@@ -79,7 +79,6 @@ gpustack report --out report; gpustack report --out report --snapshot hosts.json
         path = write(report, parsed_args.out)
         hosts = len({count.host for count in self._fleet.counts})
         self.show(f"{path}: {counted(len(self._fleet.gpus), 'GPU')} on {counted(hosts, 'host')}")
-        return 0
 
     def _quotas(self, parsed_args: argparse.Namespace, spec: Spec) -> QuotaTable:
         """Read the limits of projects, and add what is missing to the fleet."""

@@ -51,7 +51,7 @@ gpustack scan gpu01 --save gpu01.json, then anywhere: gpustack scan --snapshot g
         column = Column("nics", nics, "", lambda row: _names(nics(row)))
         return table(parsed_args, (*COLUMNS, column), [row for of_host in self._scanned for row in of_host.rows])
 
-    def after(self, parsed_args: argparse.Namespace) -> int:
+    def after(self, parsed_args: argparse.Namespace) -> None:
         """Print the totals; report the findings, and the hosts that could not be read."""
         if parsed_args.formatter == "table":
             states = Counter(row.readiness.state.value for of_host in self._scanned for row in of_host.rows)
@@ -69,7 +69,6 @@ gpustack scan gpu01 --save gpu01.json, then anywhere: gpustack scan --snapshot g
         discrete = (r for of_host in self._scanned for r in of_host.rows if not is_integrated(r.host, r.gpu.main))
         if self._usual_outcome(parsed_args) != "blocked" and not any(discrete):
             self.outcome = "nothing"  # for a spec: `spec init` would refuse
-        return 0
 
 
 def _nics(host: Host) -> dict[str, list[dict[str, Any]]]:

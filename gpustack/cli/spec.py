@@ -79,14 +79,13 @@ class SpecCheckCommand(ShowOne):
             print(f"{parsed_args.file}: valid, {models}, {hosts}", file=self.app.stdout)
         return 0
 
-    def after(self, parsed_args: argparse.Namespace) -> int:
+    def after(self, parsed_args: argparse.Namespace) -> None:
         """Report warnings; raise errors as one SpecError."""
         for problem in self._examination.problems:
             if problem.severity is Severity.WARNING:
                 self.report(f"warning: {self._examination.where}:{problem}")
         self.report_findings(self._findings)
         self._examination.checked()
-        return 0
 
 
 def _compared(spec: Spec, hosts: Sequence[Host]) -> Sequence[Finding]:

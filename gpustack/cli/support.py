@@ -72,16 +72,15 @@ gpustack support bundle --host gpu07 --ask-host --instance vm1 --out /tmp/gpu07.
             self._files = files(parts(contents, masking), masking)
         return table(parsed_args, COLUMNS, self._files)
 
-    def after(self, parsed_args: argparse.Namespace) -> int:
+    def after(self, parsed_args: argparse.Namespace) -> None:
         """Ask, and write the archive."""
         self.close((), self.unread, partial=False)
         total = sum(len(part.content) for part in self._files)
         masked = counted(sum(part.masked for part in self._files), "masked value")
         self.report(f"{counted(len(self._files), 'file')}, {total / (1 << 20):.1f} of {MOST >> 20} MiB, {masked}")
         if parsed_args.check:
-            return 0
+            return
         if not parsed_args.yes:
             confirm(self, f"Write {self._path}?")
         write(self._path, self._files)
         self.report(f"{self._path}: read it before you send it")
-        return 0

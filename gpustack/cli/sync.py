@@ -87,17 +87,15 @@ class PlanCommand(OpenStackCommand):
         deleting = any(change.object_kind == "flavor" and change.wanted is None for change in changes)
         return with_projects(FlavorChange.client(self.connection(parsed_args)), changes) if deleting else changes
 
-    def take_action(self, parsed_args: argparse.Namespace) -> int:
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
         """Print the plan."""
         self._plan = self.planned(parsed_args)
         self._print(parsed_args.format)
         self.to_do = bool(self._plan.operations)
-        return 0
 
-    def after(self, parsed_args: argparse.Namespace) -> int:
+    def after(self, parsed_args: argparse.Namespace) -> None:
         """Report the findings; an error among them blocks the plan."""
         refuse_errors(self, self._plan.findings)
-        return 0
 
     def _print(self, form: str) -> None:
         plan = self._plan
@@ -131,19 +129,17 @@ class ApplyCommand(ChangeCommand, PlanCommand):
                 default=self.at_once,
             )
 
-    def take_action(self, parsed_args: argparse.Namespace) -> int:
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
         """Show the plan, ask for confirmation, and carry it out."""
         self.jobs = parsed_args.jobs if self.at_once else 1
         self._plan = self.planned(parsed_args)
         self._print(parsed_args.format)
         refuse_errors(self, self._plan.findings)
         if not self._plan.operations:
-            return 0
+            return
         if not parsed_args.check:
             self.carry_out(self.complete(parsed_args, self._plan.operations), parsed_args, spec=parsed_args.spec)
         self.to_do = True
-        return 0
 
-    def after(self, parsed_args: argparse.Namespace) -> int:
+    def after(self, parsed_args: argparse.Namespace) -> None:
         """Report nothing: the findings were printed before the first change."""
-        return 0

@@ -36,7 +36,7 @@ gpustack topology gpu01 -f dot | dot -Tsvg > gpu01.svg"""
         option(parser, "--all", "print all PCI functions, as lspci -t does")
         option(parser, "--spec SPEC", "report flavors whose GPUs can't come from one NUMA node")
 
-    def take_action(self, parsed_args: argparse.Namespace) -> int:
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
         spec = load_spec(parsed_args.spec) if parsed_args.spec else None
         gather(self, parsed_args)
         spec = spec and with_groups(spec, self._gathered.groups)
@@ -51,7 +51,6 @@ gpustack topology gpu01 -f dot | dot -Tsvg > gpu01.svg"""
             self._findings = (*self._findings, *findings)
             shown.append((complete if parsed_args.all else complete.pruned(), findings))
         self._print(parsed_args, shown)
-        return 0
 
     def _print(self, parsed_args: argparse.Namespace, shown: list[tuple[Topology, tuple[Finding, ...]]]) -> None:
         topologies, form = [topology for topology, _ in shown], parsed_args.format

@@ -124,12 +124,11 @@ gpustack why flavor g1.k4200.8 --project research --image ubuntu --count 4 --exi
             return table(parsed_args, STEP_COLUMNS, self._answer.steps)
         return table(parsed_args, columns(later=self.verbosity > 1), self._answer.causes)
 
-    def after(self, parsed_args: argparse.Namespace) -> int:
+    def after(self, parsed_args: argparse.Namespace) -> None:
         """Report the doubts, the findings and what is missing."""
         found = [*self._answer.findings, *findings([self._answer.capacity])]
         self.close(found, self._answer.gaps, partial=parsed_args.exit_code)
         self.to_do = self._answer.least < parsed_args.count
-        return 0
 
 
 class WhyInstanceCommand(WhyCommand, ShowOne):
@@ -171,11 +170,10 @@ gpustack why instance vm1 --scheduler-log /var/log/nova/nova-scheduler.log -f js
         shown = {name: _text(value) for name, value in fields.items() if value and name not in ("causes", "findings")}
         return tuple(shown), tuple(TableCell(text, text, keep="\n") for text in shown.values())
 
-    def after(self, parsed_args: argparse.Namespace) -> int:
+    def after(self, parsed_args: argparse.Namespace) -> None:
         """Report the findings, and what is missing."""
         self.close(self._answer.findings, self._answer.gaps, partial=parsed_args.exit_code)
         self.to_do = bool(self._answer.failure) or any(gpu.broken for gpu in self._answer.gpus)
-        return 0
 
 
 class WhyHostCommand(WhyCommand, Lister):
@@ -207,11 +205,10 @@ gpustack why host gpu07 --ask-host --config-file /etc/nova/nova.conf --config-fi
         self.report(self._answer.summary)
         return table(parsed_args, HOST_COLUMNS, self._answer.gpus)
 
-    def after(self, parsed_args: argparse.Namespace) -> int:
+    def after(self, parsed_args: argparse.Namespace) -> None:
         """Report the findings, and what is missing."""
         self.close(self._answer.findings, [*self.unread, *self._answer.gaps], partial=parsed_args.exit_code)
         self.to_do = any(gpu.is_broken for gpu in self._answer.gpus)
-        return 0
 
 
 def _text(value: object) -> str:
