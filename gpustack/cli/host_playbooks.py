@@ -57,9 +57,9 @@ class _Change(Play):
         if not parsed_args.check and not parsed_args.yes:
             see_terminal(self)
         playbook, check = (self.playbook, True) if parsed_args.check else self.first
-        with self._stage(parsed_args) as runner:
+        with self._stage(parsed_args):
             with progress(self, "planning") as listener:
-                planned = runner.run(playbook, listener, check=check)
+                planned = self._play(playbook, listener, check=check)
             self._show_texts(parsed_args, planned.values())
             ready = [record for record in planned.values() if not record.problem and record.todo]
             if parsed_args.check or not ready:
@@ -70,7 +70,7 @@ class _Change(Play):
             command = " ".join((self.cmd_name or "").split())
             with recorded(command, getattr(parsed_args, "spec", None), names) as note:
                 with progress(self, "working") as listener:
-                    finished = runner.run(self.playbook, listener, hosts=names)
+                    finished = self._play(self.playbook, listener, hosts=names)
                 for record in ready:
                     record.outcome = RunOutcome.NOT_BEGUN
                     note(finished.get(record.host, record))
@@ -172,7 +172,7 @@ class HostVerifyCommand(_OfSpec):
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         load_spec(parsed_args.spec)
-        with self._stage(parsed_args) as runner, progress(self, "verifying") as listener:
-            records = list(runner.run(self.playbook, listener).values())
+        with self._stage(parsed_args), progress(self, "verifying") as listener:
+            records = list(self._play(self.playbook, listener).values())
         self._show_texts(parsed_args, records)
         self._summarize(parsed_args, records)

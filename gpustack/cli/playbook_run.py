@@ -7,7 +7,7 @@ import platform
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -74,6 +74,8 @@ class Play(Results):
     """
 
     default_hosts = HOSTS_OF_SPEC
+    _call: Call
+    _directory: Path
     _log: Path
     _record: Path
     _run: RunResults
@@ -113,13 +115,13 @@ class Play(Results):
         return tuple(expanded(parsed_args.hosts))
 
     @contextlib.contextmanager
-    def _stage(self, parsed_args: argparse.Namespace) -> Iterator["PlaybookRunner"]:
-        """Write the inventory and the log, and yield a runner that uses them."""
-        directory = tempfile.mkdtemp(prefix="gpustack-")
+    def _stage(self, parsed_args: argparse.Namespace) -> Iterator[None]:
+        """Write the inventory and the log, which :meth:`_play` uses."""
+        directory = self._directory = Path(tempfile.mkdtemp(prefix="gpustack-"))
         try:
             for text in configuration(os.environ, Path.cwd()).lines():
                 self.report(text)
-            inventory, limit = self._inventory(parsed_args, Path(directory))
+            inventory, limit = self._inventory(parsed_args, directory)
             name = f"{self.playbook}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{os.getpid()}.log"
             default = state_dir() / "log" / name
             self._log, self._record = parsed_args.log or default, parsed_args.record or default.with_suffix(".json")
@@ -127,16 +129,31 @@ class Play(Results):
             path = getattr(parsed_args, "spec", None)
             specs = () if path is None else (seen(path, digest(path)),)
             self._run = RunResults(playbook=self.playbook, specs=specs, hosts=())
-            call = Call(
+            self._call = Call(
                 playbook=self.playbook,
                 inventory=inventory,
                 limit=limit,
                 variables=self._variables(parsed_args),
-                arguments=_arguments(parsed_args, Path(directory)),
+                arguments=_arguments(parsed_args, directory),
             )
-            yield PlaybookRunner(call=call, log=self._log, directory=Path(directory))
+            yield
         finally:
             shutil.rmtree(directory, ignore_errors=True)
+
+    def _play(
+        self, playbook: str, listener: ProgressListener, *, check: bool = False, hosts: Sequence[str] | None = None
+    ) -> dict[str, HostRecord]:
+        """Run a playbook and return the records of its hosts.
+
+        :param hosts: a subset of the hosts; all of the inventory (within the limit) when None.
+        """
+        limit = self._call.limit
+        if hosts is not None:
+            path = self._directory / "hosts"
+            write_atomic(path, limit_of(hosts), mode=0o600)
+            limit = f"@{path}"
+        call = replace(self._call, playbook=playbook, limit=limit, check=check)
+        return play(call, self._log, self._directory, listener).hosts
 
     def _spec(self, parsed_args: argparse.Namespace) -> Spec | None:
         """The spec whose hosts are used."""
@@ -172,30 +189,6 @@ class Play(Results):
         self.report(f"log: {self._log}")
         if error := verdict(self._records, f"see the log: {self._log}"):
             raise error
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlaybookRunner:
-    """Runs playbooks with the same inventory, variables and log."""
-
-    call: Call
-    log: Path
-    directory: Path
-
-    def run(
-        self, playbook: str, listener: ProgressListener, *, check: bool = False, hosts: Sequence[str] | None = None
-    ) -> dict[str, HostRecord]:
-        """Run a playbook and return the records of its hosts.
-
-        :param hosts: a subset of the hosts; all of the inventory (within the limit) when None.
-        """
-        limit = self.call.limit
-        if hosts is not None:
-            path = self.directory / "hosts"
-            write_atomic(path, limit_of(hosts), mode=0o600)
-            limit = f"@{path}"
-        call = replace(self.call, playbook=playbook, limit=limit, check=check)
-        return play(call, self.log, self.directory, listener).hosts
 
 
 def _arguments(parsed_args: argparse.Namespace, directory: Path) -> list[str]:
