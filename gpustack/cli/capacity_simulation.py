@@ -9,7 +9,7 @@ from typing import NamedTuple
 from gpustack.base.columns import Column
 from gpustack.base.errors import UsageError
 from gpustack.base.files import write_atomic
-from gpustack.cli.options import option, positive
+from gpustack.cli.options import number, option, positive
 from gpustack.cli.output import Table, table
 from gpustack.operate.capacity.model import Demand, Host
 from gpustack.operate.capacity.simulate import Outcome, Tally, bar, gpus, simulate, svg
@@ -71,7 +71,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         group,
         "--load PART",
         "GPUs that a mix would use without refusals, as a part of those in the fleet (default: %(default)s)",
-        type=_share,
+        type=number(float, lambda share: 0 < share <= 100, "must be more than 0"),
         default=0.7,
     )
     option(group, "--requests N", "replay N requests of a mix (default: %(default)s)", type=positive, default=3000)
@@ -148,13 +148,6 @@ def _requests(
     total = gpus(hosts, [demands[name] for name in mix])
     if not total:
         raise ValueError("no GPU of these flavors is free; --empty replays as if there were no instances")
-    number = parsed_args.requests
-    stream = poisson(mix, demands, gpus=total, load=parsed_args.load, life=100, number=number, seed=parsed_args.seed)
-    return stream, number // _SKIPPED
-
-
-def _share(text: str) -> float:
-    share = float(text)
-    if not 0 < share <= 100:
-        raise argparse.ArgumentTypeError("must be more than 0")
-    return share
+    count = parsed_args.requests
+    stream = poisson(mix, demands, gpus=total, load=parsed_args.load, life=100, number=count, seed=parsed_args.seed)
+    return stream, count // _SKIPPED

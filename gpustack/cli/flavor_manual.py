@@ -2,15 +2,15 @@
 
 import argparse
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, get_args
 
 from gpustack.base.errors import FlavorError, GpustackError, UsageError
 from gpustack.cli.flavor import FlavorChangeCommand, InCloud, read_spec
-from gpustack.cli.options import option, positive, release_of
+from gpustack.cli.options import explained, option, positive, release_of
 from gpustack.cloud.flavors import Sizes
 from gpustack.nova_options import releases
 from gpustack.offer.flavor import manual
@@ -24,22 +24,7 @@ from gpustack.spec.fields import NumaPolicy
 from gpustack.spec.flavors import PAGE_PATTERN, amount
 from gpustack.spec.model import Spec
 
-Value = TypeVar("Value")
-
-
-def _type(reader: Callable[[str], Value]) -> Callable[[str], Value]:
-    """A type for argparse, which shows the reader's errors."""
-
-    def read(text: str) -> Value:
-        try:
-            return reader(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return read
-
-
-_mib, _gib = _type(partial(amount, unit="MiB")), _type(partial(amount, unit="GiB"))
+_mib, _gib = explained(partial(amount, unit="MiB")), explained(partial(amount, unit="GiB"))
 
 
 class FlavorCreateCommand(FlavorChangeCommand):
@@ -171,7 +156,8 @@ def _add_gpus(parser: argparse.ArgumentParser) -> None:
         ("--alias", False, "an alias of Nova's configuration"),
     ):
         text = f"request N GPUs of {device} (default: 1); can be repeated"
-        option(parser, f"{name} NAME[:N]…", text, dest="gpus", default=[], type=_type(partial(gpu_option, model=model)))
+        reader = explained(partial(gpu_option, model=model))
+        option(parser, f"{name} NAME[:N]…", text, dest="gpus", default=[], type=reader)
     option(parser, "--count N", "request N GPUs, if there is one kind of GPU", type=positive)
     option(parser, "--spec SPEC", "the spec (default: gpustack.yaml, if it exists)")
 

@@ -11,7 +11,7 @@ from gpustack.base.errors import CloudError, DatabaseError, GpustackError, Parti
 from gpustack.base.findings import Finding
 from gpustack.base.prometheus import Page
 from gpustack.cli.gpu import FleetCommand, databases_of, scheduler_of
-from gpustack.cli.options import option, release_of, snapshot_hosts
+from gpustack.cli.options import number, option, release_of, snapshot_hosts
 from gpustack.cloud.limits import LimitsCloud
 from gpustack.cloud.session import again, disconnect
 from gpustack.fleet import metrics as fleet_metrics
@@ -36,12 +36,12 @@ _SUFFIX = ".prom"
 
 def listen(text: str) -> tuple[str, int]:
     """Parse ``[ADDRESS:]PORT``; loopback by default."""
-    address, _colon, number = text.rpartition(":")
-    port = int(number)
+    address, _colon, digits = text.rpartition(":")
+    port = int(digits)
     if not 0 <= port < 65536:
-        raise argparse.ArgumentTypeError(f"{number} is no port")
+        raise argparse.ArgumentTypeError(f"{digits} is no port")
     if ":" in address and not (address.startswith("[") and address.endswith("]")):
-        raise argparse.ArgumentTypeError(f"brackets are missing: [{address}]:{number}")
+        raise argparse.ArgumentTypeError(f"brackets are missing: [{address}]:{digits}")
     return address.strip("[]") or "127.0.0.1", port
 
 
@@ -52,12 +52,8 @@ def textfile(text: str) -> Path:
     return Path(text)
 
 
-def interval(text: str) -> float:
-    """Seconds between two collections."""
-    number = float(text)
-    if not 1 <= number < 86400:
-        raise argparse.ArgumentTypeError("must be 1 second or more, and less than a day")
-    return number
+interval = number(float, lambda value: 1 <= value < 86400, "must be 1 second or more, and less than a day")
+"""Seconds between two collections."""
 
 
 class GpuWatchCommand(FleetCommand):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpustack.base.errors import HostError, NovaConfigError
 from gpustack.base.files import read_end
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from gpustack.hosts.facts.model import Host
     from gpustack.spec.model import Spec
 
+Value = TypeVar("Value")
+Number = TypeVar("Number", int, float)
 _LOG = 4 << 20  # bytes of a log that count
 _PATHS = frozenset({"FILE", "DIR", "SPEC"})
 
@@ -116,31 +118,35 @@ def read_log(name: str, keep: Callable[[bytes], bool] | None = None) -> bytes:
         raise HostError(f"can't be read: {error.strerror or error}", where=name, remedy="name a log") from error
 
 
-def pci_address(text: str) -> str:
-    """A PCI address with its domain: ``0000:65:00.0`` for ``65:00.0``."""
-    try:
-        return str(Address.parse(text))
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+def explained(reader: Callable[[str], Value]) -> Callable[[str], Value]:
+    """A type for argparse, which shows the reader's errors."""
+
+    def read(text: str) -> Value:
+        try:
+            return reader(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return read
 
 
-def positive(text: str) -> int:
-    """A whole number of at least 1."""
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be 1 or more")
-    return number
+def number(kind: Callable[[str], Number], accepts: Callable[[Number], bool], expected: str) -> Callable[[str], Number]:
+    """A type for argparse: a number within bounds.
+
+    :param expected: the message about another number.
+    """
+
+    def read(text: str) -> Number:
+        if not accepts(value := kind(text)):
+            raise argparse.ArgumentTypeError(expected.format(text=text))
+        return value
+
+    read.__name__ = "number"  # argparse names it if the text is none
+    return read
 
 
-def port(text: str) -> int:
-    number = int(text)
-    if not 0 < number < 65536:
-        raise argparse.ArgumentTypeError(f"{text} is no port")
-    return number
-
-
-def seconds(text: str) -> float:
-    number = float(text)
-    if not 0 < number < 86400:
-        raise argparse.ArgumentTypeError("must be more than 0 seconds, and less than a day")
-    return number
+pci_address = explained(lambda text: str(Address.parse(text)))
+"""A PCI address with its domain: ``0000:65:00.0`` for ``65:00.0``."""
+positive = number(int, lambda value: value >= 1, "must be 1 or more")
+port = number(int, lambda value: 0 < value < 65536, "{text} is no port")
+seconds = number(float, lambda value: 0 < value < 86400, "must be more than 0 seconds, and less than a day")
