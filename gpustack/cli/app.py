@@ -59,11 +59,6 @@ class Commands(commandmanager.CommandManager):
         return started or difflib.get_close_matches(typed, names, n=3, cutoff=0.65)
 
 
-def summary_of(name: str, entry: commandmanager.EntryPointT) -> str:
-    """The first line of a command's description, from the table of ``tools/manuals``; else the command is loaded."""
-    return data_table("commands.toml").get(name) or loaded_summary(entry)
-
-
 def loaded_summary(entry: commandmanager.EntryPointT) -> str:
     """The first line of the description of a command, which is loaded."""
     try:
@@ -141,8 +136,10 @@ class Gpustack(app.App):
         print(f"\n{NAME} help {group} <action> prints the options of a command.", file=self.stdout)
 
     def _print_names(self, names: Sequence[str]) -> None:
+        summaries = data_table("commands.toml")  # of tools/manuals; other commands are loaded
         for name in names:
-            print(f"  {name:<18}  {summary_of(name, self.commands.commands[name])}", file=self.stdout)
+            summary = summaries.get(name) or loaded_summary(self.commands.commands[name])
+            print(f"  {name:<18}  {summary}", file=self.stdout)
 
     def configure_logging(self) -> None:
         """Send warnings of libraries to stderr (more with ``-v``), and all messages to ``--log-file``."""

@@ -13,17 +13,6 @@ from gpustack.repair.explain import Subject, explain
 from gpustack.repair.hypervisor import Hypervisors
 
 
-def subject_of(subject: str, address: str | None) -> Subject:
-    """Parse the subject of the command.
-
-    :raises UsageError: when it is neither a GPU nor an instance.
-    """
-    if address is None:
-        remedy = "gpustack cleanup explain HOST ADDRESS, or gpustack cleanup explain INSTANCE"
-        return Subject(instances={cleanup_options.instance_uuid(subject, remedy)})
-    return Subject(host=subject, address=address)
-
-
 class CleanupExplainCommand(Command):
     """Show all records of one GPU or instance: Nova's tables, Placement, the hypervisor. Changes nothing.
 
@@ -45,7 +34,11 @@ gpustack cleanup explain 5f0c1b8e-6f5e-4b5f-9a55-1e1d6a1c2b3d --sudo"""
         option(add_hypervisors(parser), "--no-hypervisor", "don't ask the host")
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        subject = subject_of(parsed_args.subject, parsed_args.address)
+        if parsed_args.address is None:
+            remedy = "gpustack cleanup explain HOST ADDRESS, or gpustack cleanup explain INSTANCE"
+            subject = Subject(instances={cleanup_options.instance_uuid(parsed_args.subject, remedy)})
+        else:
+            subject = Subject(host=parsed_args.subject, address=parsed_args.address)
         sources = sources_of(self, parsed_args)
         selection = selection_of(parsed_args, sources)
         with Hypervisors(enabled=not parsed_args.no_hypervisor, ssh=ssh_options(parsed_args)) as hypervisors:
