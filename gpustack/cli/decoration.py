@@ -8,8 +8,7 @@ import io
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import TextIO
 
 from gpustack.base.text import LAYOUT, SafeStream, printable, raw
@@ -25,54 +24,32 @@ PAGERS = ("GPUSTACK_PAGER", "PAGER")
 _WITHOUT_LINKS = ("linux", "vt100", "vt220")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Decoration:
-    """The decorations of a stream.
-
-    :ivar color: whether severities and changes are coloured.
-    :ivar link: the page of a finding's code; always None if links are off.
-    """
-
-    color: bool
-    link: Callable[[str], str | None]
-
-    def findings(self, text: str) -> str:
-        """The text with coloured severities, and with each finding's code linked to its page."""
-        return _FINDING.sub(lambda m: f"{m[1]}{self._colored(m[2], _SEVERITIES[m[2]])} {self.code(m[3])}", text)
-
-    def code(self, code: str) -> str:
-        """A finding's code, linked to its page (OSC 8)."""
-        url = self.link(code)
-        return f"\x1b]8;;{url}\x1b\\{code}\x1b]8;;\x1b\\" if url else code
-
-    def changes(self, text: str) -> str:
-        """The text with the indented lines of a diff coloured."""
-        return _CHANGED.sub(lambda m: f"{m[1]}{self._colored(m[2], _CHANGES[m[2][0]])}", text)
-
-    def _colored(self, text: str, parameters: str) -> str:
-        return f"\x1b[{parameters}m{text}\x1b[0m" if self.color else text
-
-
-def decoration(stream: TextIO, color: str = "auto") -> Decoration:
-    """The decorations of a stream.
+def write(stream: TextIO, text: str, color: str = "auto", *, changes: bool = False) -> None:
+    """Print text on a stream, made printable, with coloured severities, and each finding's code linked to its page.
 
     :param color: one of :data:`COLOR`.
+    :param changes: whether the indented lines of a diff are coloured.
     """
     terminal = os.environ.get("TERM", "")
     shows = stream.isatty() and terminal not in _WITHOUT_ESCAPES
     colors = color == "always" or (color == "auto" and shows and not os.environ.get("NO_COLOR"))
-    links = shows and colors and terminal not in _WITHOUT_LINKS
-    return Decoration(color=colors, link=pages.finding if links else lambda code: None)
+    link = _linked if shows and terminal not in _WITHOUT_LINKS else str
+    shown = printable(text, keep=LAYOUT)
+    if colors:
+        shown = _FINDING.sub(lambda m: f"{m[1]}{_colored(m[2], _SEVERITIES[m[2]])} {link(m[3])}", shown)
+    if colors and changes:
+        shown = _CHANGED.sub(lambda m: f"{m[1]}{_colored(m[2], _CHANGES[m[2][0]])}", shown)
+    raw(stream).write(f"{shown}\n")
 
 
-def write(stream: TextIO, text: str, color: str = "auto", *, changes: bool = False) -> None:
-    """Print text on a stream, made printable, with findings decorated.
+def _colored(text: str, parameters: str) -> str:
+    return f"\x1b[{parameters}m{text}\x1b[0m"
 
-    :param changes: whether lines of a diff are coloured.
-    """
-    look = decoration(stream, color)
-    shown = look.findings(printable(text, keep=LAYOUT))
-    raw(stream).write(f"{look.changes(shown) if changes else shown}\n")
+
+def _linked(code: str) -> str:
+    """A finding's code, linked to its page (OSC 8)."""
+    url = pages.finding(code)
+    return f"\x1b]8;;{url}\x1b\\{code}\x1b]8;;\x1b\\" if url else code
 
 
 class _Held(io.StringIO):

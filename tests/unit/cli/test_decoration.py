@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpustack.base.text import SafeStream
-from gpustack.cli.decoration import decoration, paged, write
+from gpustack.cli.decoration import paged, write
 
 ERROR = "ERROR GPU112 gpu01 0000:65:00.0: two drivers"
 RED = "\x1b[1;31mERROR\x1b[0m"
@@ -90,11 +90,6 @@ def test_escape_sequences_of_others_stay_harmless(monkeypatch: pytest.MonkeyPatc
     assert "\\x1b[2J: \\x07" in output
     assert not set(plain(output)) & set("\x1b\x07")
     assert "%1B" in output
-
-
-def test_what_a_stream_shows_is_decided_from_the_stream() -> None:
-    assert decoration(Terminal()).color
-    assert not decoration(io.StringIO()).color
 
 
 LONG = "\n".join(map(str, range(60)))
