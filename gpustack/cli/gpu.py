@@ -1,11 +1,9 @@
 """``gpustack gpu list``, and ``openstack gpu list``: the GPUs of the cloud and their holders."""
 
-from __future__ import annotations
-
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cliff.columns import FormattableColumn
 
@@ -21,7 +19,7 @@ from gpustack.fleet.cards import Models, models_of
 from gpustack.fleet.index import named
 from gpustack.fleet.join import join
 from gpustack.fleet.model import Fleet, Gap, Source, State
-from gpustack.fleet.read import Detail, Given, read
+from gpustack.fleet.read import Databases, Detail, Given, read
 from gpustack.fleet.select import Criteria, selected
 from gpustack.fleet.story import chosen, history, shown, story
 from gpustack.fleet.summary import by_project, grouped, noted
@@ -30,9 +28,6 @@ from gpustack.fleet.table import group_columns
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options.scheduler import Scheduler, scheduler
 from gpustack.spec.load import load_spec
-
-if TYPE_CHECKING:
-    from gpustack.novadb.sources import Sources
 
 _GROUPS = ("host", "model", "project")
 
@@ -87,7 +82,7 @@ class FleetCommand(OpenStackCommand):
         self.report_partial(self._fleet.gaps, f"the {self.product} is")
 
 
-def databases_of(parsed_args: argparse.Namespace) -> Callable[[], Sources] | None:
+def databases_of(parsed_args: argparse.Namespace) -> Databases | None:
     """The databases that --config-file leads to; None without it."""
     if not parsed_args.config_file:
         return None

@@ -26,6 +26,8 @@ from gpustack.spec.model import Spec
 if TYPE_CHECKING:
     from gpustack.novadb.sources import Sources
 
+Databases = Callable[[], "Sources"]
+"""Finds the cell databases."""
 _WITHOUT_SERVICES = "free GPUs may be on hosts whose nova-compute is down"
 _WITHOUT_NOVA = "the holders of GPUs are unknown, and hosts that report no devices to Placement are missing"
 
@@ -64,7 +66,7 @@ def read(
     cloud: Callable[[], Connection],
     detail: Detail,
     given: Given,
-    databases: Callable[[], Sources] | None = None,
+    databases: Databases | None = None,
     progress: Progress = silent,
 ) -> Answers:
     """Ask Nova or its databases, Placement and Keystone.

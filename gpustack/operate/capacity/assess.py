@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from gpustack.cloud.session import Progress, silent
 from gpustack.fleet.cards import models_of
 from gpustack.fleet.join import join
 from gpustack.fleet.model import Fleet
-from gpustack.fleet.read import Detail, Given
+from gpustack.fleet.read import Databases, Detail, Given
 from gpustack.fleet.read import read as read_fleet
 from gpustack.hosts.facts.model import Host as Facts
 from gpustack.nova_options.aggregates import Aggregate
@@ -31,10 +31,6 @@ from gpustack.spec.model import Spec
 if TYPE_CHECKING:
     from gpustack.novadb.cells import Cell
     from gpustack.novadb.model import NodeResources
-    from gpustack.novadb.sources import Sources as Cells
-
-Databases = Callable[[], "Cells"]
-"""Finds the cell databases."""
 
 
 @dataclass(frozen=True, kw_only=True)

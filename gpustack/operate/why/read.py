@@ -18,10 +18,11 @@ from gpustack.cloud.flavors import Flavor, FlavorCloud
 from gpustack.cloud.image import ImageCloud
 from gpustack.cloud.limits import LimitsCloud
 from gpustack.cloud.session import Progress, silent
+from gpustack.fleet.read import Databases
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options.device_spec import DeviceSpec
 from gpustack.nova_options.scheduler import Scheduler
-from gpustack.operate.capacity.assess import Databases, State, accepted_by, state
+from gpustack.operate.capacity.assess import State, accepted_by, state
 from gpustack.operate.capacity.count import capacity
 from gpustack.operate.capacity.flavors import demand_of_present
 from gpustack.operate.capacity.model import Capacity, Demand, Step
