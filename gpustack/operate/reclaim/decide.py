@@ -87,20 +87,16 @@ def _within(decisions: Iterable[Decision], space: int | None) -> Iterable[Decisi
     for decision in decisions:
         size = decision.snapshot or 0 if decision.step is Step.SHELVE else 0
         if space is not None and used + size > space:
-            yield replace(decision, step=Step.NOTHING, findings=(*decision.findings, _exceeds(decision, used, space)))
+            problem = (
+                f"its snapshot takes up to {size} GiB, and those of instances that are idle for longer take"
+                f" {used} of the {space} GiB of --snapshot-space"
+            )
+            label = Candidate(server=decision.server).label
+            exceeds = finding(Code.RECLAIM_NO_SPACE, place=label, problem=problem)
+            yield replace(decision, step=Step.NOTHING, findings=(*decision.findings, exceeds))
             continue
         used += size
         yield decision
-
-
-def _exceeds(decision: Decision, used: int, space: int | None) -> Finding:
-    server = decision.server
-    problem = (
-        f"its snapshot takes up to {decision.snapshot} GiB, and those of instances that are idle for longer take"
-        f" {used} of the {space} GiB of --snapshot-space"
-    )
-    place = f"{server.host} {server.name} ({server.id})".strip()
-    return finding(Code.RECLAIM_NO_SPACE, place=place, problem=problem)
 
 
 def _unrecorded(candidate: Candidate) -> Iterator[Finding]:
