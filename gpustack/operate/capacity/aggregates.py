@@ -6,11 +6,10 @@ that they would refuse count as a doubt.
 
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 
 from gpustack.nova_options.aggregates import BY_PROJECT, PROJECTS
 from gpustack.nova_options.scheduler import Scheduler
-from gpustack.operate.capacity.model import Demand, Host
+from gpustack.operate.capacity.model import Demand, Host, Outcome, Reason, Step
 from gpustack.spec.extra_specs import REQUIRED, TRAIT
 
 EXTRA_SPECS = "AggregateInstanceExtraSpecsFilter"
@@ -40,29 +39,13 @@ def zone_of(metadata: Mapping[str, frozenset[str]]) -> str:
     return next(iter(metadata.get(ZONE, ())), "")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Refusal:
-    """A reason why a host refuses a flavor.
-
-    :ivar step: the filter.
-    :ivar certain: whether the option is known to be on; otherwise the host may accept the flavor.
-    :ivar because: why it is a doubt.
-    :ivar wanted: what an aggregate of the host needs.
-    """
-
-    step: str
-    certain: bool
-    because: str
-    wanted: str
-
-
-def refusals(host: Host, demand: Demand, scheduler: Scheduler) -> Iterator[Refusal]:
-    """Yield the reasons why a host refuses, or may refuse, a flavor."""
+def refusals(host: Host, demand: Demand, scheduler: Scheduler) -> Iterator[Step]:
+    """Yield the steps at which a host refuses a flavor, or may refuse it if the option is not known."""
     projects = any(name.startswith(PROJECTS) for name in host.metadata)
     # Which project boots is not known.
     by_project = False if scheduler.by_project is False and scheduler.enables(BY_PROJECT) is False else None
     lacks = ", ".join(sorted(demand.aggregate))
-    for step, enabled, applies, because, wanted in (
+    for name, enabled, applies, doubt, wanted in (
         (
             EXTRA_SPECS,
             scheduler.enables(EXTRA_SPECS),
@@ -86,8 +69,10 @@ def refusals(host: Host, demand: Demand, scheduler: Scheduler) -> Iterator[Refus
         ),
         (TENANTS, by_project, projects and not demand.project, "some hosts are in aggregates for projects", PROJECTS),
     ):
-        if applies and enabled is not False:
-            yield Refusal(step=step, certain=bool(enabled), because=because, wanted=wanted)
+        if applies and enabled:
+            yield Step(name=name, outcome=Outcome.FAILED, wanted=wanted, reason=Reason.AGGREGATE)
+        elif applies and enabled is None:
+            yield Step(name=name, outcome=Outcome.UNKNOWN, doubt=doubt)
 
 
 def _projects(host: Host) -> frozenset[str]:

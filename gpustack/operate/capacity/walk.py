@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from gpustack.base.operations import counted
 from gpustack.nova_options.aggregates import BY_PROJECT
 from gpustack.nova_options.scheduler import Scheduler
-from gpustack.operate.capacity.aggregates import EXTRA_SPECS, ISOLATED, TENANTS, Refusal, refusals
+from gpustack.operate.capacity.aggregates import EXTRA_SPECS, ISOLATED, TENANTS, refusals
 from gpustack.operate.capacity.model import BY_CLASS, Demand, Outcome, PlacementRequest, Reason, Step
 from gpustack.operate.capacity.room import Claim, Room
 
@@ -90,7 +90,7 @@ class _Walker:
         self.room, self.demand, self.scheduler = room, demand, scheduler
         self.accepted = accepted or [()] * len(demand.requests)
         self.judged = accepted is not None
-        self.refusals: dict[str, Refusal] = {entry.step: entry for entry in refusals(room.host, demand, scheduler)}
+        self.refusals = {step.name: step for step in refusals(room.host, demand, scheduler)}
         self.request: PlacementRequest = demand
         self.claim: Claim | None = None
 
@@ -142,12 +142,7 @@ class _Walker:
         return lambda: _failed(name, Reason.GROUP, rule.wanted)
 
     def _aggregate(self, name: str) -> Step:
-        refusal = self.refusals.get(name)
-        if refusal is None:
-            return Step(name=name)
-        if refusal.certain:
-            return _failed(name, Reason.AGGREGATE, refusal.wanted)
-        return Step(name=name, outcome=Outcome.UNKNOWN, doubt=refusal.because)
+        return self.refusals.get(name) or Step(name=name)
 
     def _capabilities(self) -> Step:
         if not self.demand.unmodelled:
