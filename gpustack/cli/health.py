@@ -119,9 +119,8 @@ gpustack health --snapshot hosts.json -f json --exit-code; journalctl -k -b | gp
             raise UsageError("a saved log has no hosts to compare", remedy="omit --kernel-log, or what is compared")
         path = parsed_args.kernel_log
         place = "standard input" if path == "-" else path
-        report = check_log(lines(read_log(path)), place)
-        self._findings = report.findings
-        return table(parsed_args, SIGNS, report.signs)
+        signs, self._findings = check_log(lines(read_log(path)), place)
+        return table(parsed_args, SIGNS, signs)
 
     def _baseline(self, path: Path | None) -> dict[str, Host] | None:
         return None if path is None else {host.hostname: host for host in load_snapshot(path)}

@@ -11,7 +11,7 @@ from gpustack.fleet.index import Index
 from gpustack.fleet.join import join
 from gpustack.fleet.model import Fleet, Gpu
 from gpustack.fleet.table import columns
-from gpustack.hosts.health.check import GpuUse, Report
+from gpustack.hosts.health.check import Report
 
 
 def with_use(reports: Iterable[Report], answers: Answers) -> tuple[tuple[Report, ...], Fleet]:
@@ -23,7 +23,7 @@ def with_use(reports: Iterable[Report], answers: Answers) -> tuple[tuple[Report,
     """
     index, fleet = Index(answers), join(answers)
     shown = {column.key: column for column in columns(fleet)}
-    uses: dict[tuple[str, str], GpuUse] = {}
+    uses: dict[tuple[str, str], dict[str, object]] = {}
     for gpu in fleet.gpus:
         if (host := index.facts(gpu.node or gpu.host)) is not None:
             uses[host.hostname, gpu.address] = _use(shown, gpu)
@@ -38,7 +38,7 @@ def with_use(reports: Iterable[Report], answers: Answers) -> tuple[tuple[Report,
         gpus = tuple(
             replace(
                 health,
-                use=uses.get((name, health.gpu.main.address)),
+                use=uses.get((name, health.gpu.main.address), {}),
                 findings=(*health.findings, *here.pop(health.gpu.main.address, ())),
             )
             for health in report.gpus
@@ -47,12 +47,12 @@ def with_use(reports: Iterable[Report], answers: Answers) -> tuple[tuple[Report,
     return tuple(joined), fleet
 
 
-def _use(shown: dict[str, Column[Gpu]], gpu: Gpu) -> GpuUse:
-    holders = shown["holders"].value(gpu)
-    return GpuUse(
-        state=f"{gpu.model}, {shown['state'].cell(gpu)}" if gpu.units > 1 else str(shown["state"].cell(gpu)),
-        units=gpu.units,
-        used=gpu.used,
-        holders=tuple(holders) if isinstance(holders, list) else (),
-        instances=str(shown["server"].cell(gpu)),
-    )
+def _use(shown: dict[str, Column[Gpu]], gpu: Gpu) -> dict[str, object]:
+    state = shown["state"].cell(gpu)
+    return {
+        "state": f"{gpu.model}, {state}" if gpu.units > 1 else state,
+        "units": gpu.units,
+        "used": gpu.used,
+        "holders": shown["holders"].value(gpu),
+        "instances": shown["server"].cell(gpu),
+    }

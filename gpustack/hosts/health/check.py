@@ -32,29 +32,13 @@ _UNNAMED = dict.fromkeys(("driver", "card", "branch", "file", "error", "client",
 
 
 @dataclass(frozen=True, kw_only=True)
-class GpuUse:
-    """The use of a GPU, as Nova and Placement have it.
-
-    :ivar state: for people: ``A16-8Q, allocated (3 of 8)``.
-    :ivar units: the number of instances that it can serve, of which ``used`` are taken.
-    :ivar holders: its instances and migrations.
-    :ivar instances: for people: their names.
-    """
-
-    state: str
-    units: int
-    used: int
-    holders: tuple[Mapping[str, object], ...]
-    instances: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class Health:
     """The health of one GPU.
 
     :ivar errors: the errors since the baseline, or since boot: of the card and of the port above it together.
     :ivar signs: the signs in the kernel log: of the card, of ports above it, of the physical function of a virtual one.
-    :ivar use: None if Nova and Placement were not asked, or do not have the GPU.
+    :ivar use: its use as Nova and Placement have it; empty if they were not asked, or do not have the GPU. ``units`` is
+        the number of instances that it can serve, of which ``used`` are taken; ``state`` and ``instances`` are texts.
     """
 
     host: Host
@@ -62,7 +46,7 @@ class Health:
     errors: ErrorCounters | None = None
     findings: tuple[Finding, ...] = ()
     signs: tuple[Event, ...] = ()
-    use: GpuUse | None = None
+    use: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def without_findings(self) -> str:

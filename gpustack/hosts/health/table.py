@@ -4,13 +4,13 @@ The signs of a saved kernel log, without facts of its host: the log itself lists
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import itemgetter
 
 from gpustack.base.columns import Column, codes, described
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.hosts.facts.collector.signs import MOST_EVENTS, Event
-from gpustack.hosts.health.check import GpuUse, Health, sign_findings
+from gpustack.hosts.health.check import Health, sign_findings
 from gpustack.hosts.health.kernel_log import on_host, table
 from gpustack.pci import catalogue
 
@@ -28,14 +28,14 @@ SIGNS: tuple[Column[Event], ...] = (
 """The columns of the signs in a kernel log."""
 
 
-def _in_use(value: Callable[[GpuUse], object]) -> Callable[[Health], object]:
-    return lambda health: value(health.use) if health.use else None
+def _in_use(key: str) -> Callable[[Health], object]:
+    return lambda health: health.use.get(key)
 
 
 _USE: tuple[Column[Health], ...] = (
-    Column("units", _in_use(lambda use: use.units)),
-    Column("used", _in_use(lambda use: use.used), "In Nova", _in_use(lambda use: use.state)),
-    Column("holders", _in_use(lambda use: list(use.holders)), "Instances", _in_use(lambda use: use.instances)),
+    Column("units", _in_use("units")),
+    Column("used", _in_use("used"), "In Nova", _in_use("state")),
+    Column("holders", _in_use("holders"), "Instances", _in_use("instances")),
 )
 _COLUMNS: tuple[Column[Health], ...] = (
     Column("host", lambda health: health.host.hostname, "Host"),
@@ -75,19 +75,10 @@ _GPUS = ("03", "12")
 _FUNCTION = itemgetter("vendor", "product", "class")
 
 
-@dataclass(frozen=True, kw_only=True)
-class LogReport:
-    """The signs of a log.
+def check_log(lines: Iterable[str], place: str) -> tuple[list[Event], list[Finding]]:
+    """Judge a log: its signs of GPUs, of ports above them, and of the host, and the findings.
 
-    :ivar signs: those of GPUs, of ports above them, and of the host; also of earlier boots, which are no findings.
-    """
-
-    signs: tuple[Event, ...]
-    findings: tuple[Finding, ...]
-
-
-def check_log(lines: Iterable[str], place: str) -> LogReport:
-    """Judge a log.
+    The signs of earlier boots are no findings.
 
     :param place: its name, for findings.
     """
@@ -106,7 +97,7 @@ def check_log(lines: Iterable[str], place: str) -> LogReport:
     missing += [f"it has {MOST_EVENTS} different signs, and more are not read"] if len(signs) >= MOST_EVENTS else []
     if missing:
         findings.append(finding(Code.KERNEL_LOG_INCOMPLETE, place=place, missing="; ".join(missing)))
-    return LogReport(signs=tuple(signs), findings=tuple(findings))
+    return signs, findings
 
 
 def _is_gpu(event: Event) -> bool:

@@ -43,9 +43,9 @@ def test_a_gpu_has_its_instance_by_the_short_and_the_full_name(name: str) -> Non
     (report,) = joined(
         devices=devices, hosts=(facts(name, 0x81, 0x82),), **holding({"vm1": {"gpu1-81": 1}}, server("vm1", "gpu1"))
     )
-    uses = [(health.use.state, health.use.used, health.use.instances) for health in report.gpus if health.use]
+    uses = [(health.use["state"], health.use["used"], health.use["instances"]) for health in report.gpus if health.use]
     assert uses == [("allocated", 1, "VM1"), ("free", 0, "-")]
-    assert [[holder["server"] for holder in health.use.holders] for health in report.gpus if health.use] == [
+    assert [[holder["server"] for holder in health.use["holders"]] for health in report.gpus if health.use] == [
         ["vm1"],
         [],
     ]
@@ -53,7 +53,7 @@ def test_a_gpu_has_its_instance_by_the_short_and_the_full_name(name: str) -> Non
 
 def test_a_gpu_that_nova_lacks_has_no_use() -> None:
     first, second = joined(devices=(device("gpu1", 0x81),), hosts=(facts("gpu1", 0x81), facts("gpu2", 0x81)))
-    assert [health.use is None for report in (first, second) for health in report.gpus] == [False, True]
+    assert [not health.use for report in (first, second) for health in report.gpus] == [False, True]
 
 
 def of_vgpus(count: int, **more: Any) -> Report:
@@ -74,8 +74,7 @@ def of_vgpus(count: int, **more: Any) -> Report:
 
 def test_vgpus_are_counted_by_card() -> None:
     (health,) = of_vgpus(1, used={"nvidia-711": "instance vm0"}).gpus
-    assert health.use is not None
-    assert (health.use.state, health.use.units, health.use.used) == ("A16-8Q, allocated (1 of 2)", 2, 1)
+    assert (health.use["state"], health.use["units"], health.use["used"]) == ("A16-8Q, allocated (1 of 2)", 2, 1)
     assert health.findings == ()
 
 

@@ -29,8 +29,8 @@ HOST = (
 
 
 def codes(*lines: str) -> list[str]:
-    report = check_log([f"[    1.000000] {line}" for line in lines], "log")
-    return [f"{entry.code} {entry.place}" for entry in report.findings]
+    _, found = check_log([f"[    1.000000] {line}" for line in lines], "log")
+    return [f"{entry.code} {entry.place}" for entry in found]
 
 
 def test_a_message_of_a_port_concerns_the_gpu_below_it() -> None:
@@ -80,13 +80,13 @@ def test_in_a_log_without_start_the_driver_that_speaks_decides(message: str, exp
 
 
 def test_a_bar_without_address_is_the_firmwares_on_a_host() -> None:
-    (finding,) = check_log(
+    _, (finding,) = check_log(
         [
             f"[    1.0] {line}"
             for line in (*HOST, "pci 0000:88:00.0: BAR 1: no space for [mem size 0x2000000000 64bit pref]")
         ],
         "log",
-    ).findings
+    )
     assert (finding.code, finding.message[:5]) == ("GPU021", "BAR 1")
     assert "Above 4G Decoding" in (finding.remedy or "")
 
@@ -109,7 +109,7 @@ def test_lines_of_an_error_record_are_one_sign() -> None:
 def test_signs_of_an_earlier_boot_are_listed_and_no_finding() -> None:
     reset = "vfio-pci 0000:88:00.0: not ready 65535ms after FLR; giving up"
     assert codes(*HOST, reset, *HOST) == []
-    (sign,) = check_log([f"[    1.000000] {line}" for line in (*HOST, reset, *HOST)], "log").signs
+    (sign,), _ = check_log([f"[    1.000000] {line}" for line in (*HOST, reset, *HOST)], "log")
     assert sign.earlier
 
 
@@ -122,7 +122,6 @@ def test_a_log_without_start_or_gpu_is_unknown() -> None:
 def test_more_signs_than_are_read_are_reported() -> None:
     reset = "vfio-pci 0000:{:02x}:{:02x}.{}: not ready 65535ms after FLR; giving up"
     signs = [reset.format(bus, slot, part) for bus in range(5) for slot in range(32) for part in range(8)]
-    (finding,) = (
-        entry for entry in check_log([f"[    1.0] {line}" for line in signs], "log").findings if entry.code == "GPU939"
-    )
+    _, found = check_log([f"[    1.0] {line}" for line in signs], "log")
+    (finding,) = (entry for entry in found if entry.code == "GPU939")
     assert "it has 1024 different signs, and more are not read" in finding.message
