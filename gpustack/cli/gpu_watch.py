@@ -16,7 +16,6 @@ from gpustack.cloud.limits import LimitsCloud
 from gpustack.cloud.session import again, disconnect
 from gpustack.fleet import metrics as fleet_metrics
 from gpustack.fleet.join import unenforced
-from gpustack.fleet.metrics import Round
 from gpustack.fleet.model import Fleet, Source
 from gpustack.fleet.read import Detail
 from gpustack.hosts.facts.model import Host
@@ -151,13 +150,10 @@ gpustack gpu watch --textfile gpustack-gpus.prom --once; gpustack gpu watch --li
         except (CloudError, DatabaseError) as error:
             fault = error
         parts = list(self._of_spec(parsed_args, fleet))
-        collection = Round(
-            sources=[Source.DATABASE if parsed_args.config_file else Source.NOVA, Source.PLACEMENT],
-            ended=time.time(),
-            seconds=time.monotonic() - begun,
-            others={name: error is None and fleet is not None for name, _, error in parts},
-        )
-        page.publish([*fleet_metrics.families(fleet, collection), *(m for _, metrics, _ in parts for m in metrics)])
+        asked = (Source.DATABASE if parsed_args.config_file else Source.NOVA, Source.PLACEMENT)
+        others = {name: error is None and fleet is not None for name, _, error in parts}
+        families = fleet_metrics.families(fleet, asked, time.time(), time.monotonic() - begun, **others)
+        page.publish([*families, *(m for _, metrics, _ in parts for m in metrics)])
         return fault or next((error for *_, error in parts if error is not None), None)
 
     def _of_spec(

@@ -8,8 +8,7 @@ source of instances or rows does not answer, sums over projects, and over hosts 
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator
 from datetime import UTC
 
 from prometheus_client.metrics_core import Metric
@@ -23,43 +22,30 @@ _COUNTED = frozenset({Source.NOVA, Source.PLACEMENT, Source.DATABASE})
 """The sources that sums need; Keystone has only names, and a snapshot only facts."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Round:
-    """One collection.
-
-    :ivar sources: the sources that were asked.
-    :ivar ended: its end, in seconds since the epoch.
-    :ivar others: whether further parts of it succeeded, by name.
-    """
-
-    sources: Collection[Source]
-    ended: float
-    seconds: float
-    others: Mapping[str, bool] = field(default_factory=dict)
-
-
-def families(fleet: Fleet | None, collection: Round) -> Iterator[Metric]:
+def families(
+    fleet: Fleet | None, asked: Collection[Source], ended: float, seconds: float, **others: bool
+) -> Iterator[Metric]:
     """Yield the metrics of a fleet.
 
     :param fleet: None if no source answered.
+    :param asked: the sources that were asked.
+    :param ended: the end of the collection, in seconds since the epoch.
+    :param seconds: its duration.
+    :param others: whether further parts of it succeeded, by name.
     """
     if fleet is not None:
         yield from _of_gpus(fleet)
         yield from _sums(fleet)
-    failed = _gaps(fleet) if fleet is not None else set(collection.sources)
-    outcomes = {source.lower(): source not in failed for source in sorted({*collection.sources, *failed})}
+    failed = _gaps(fleet) if fleet is not None else set(asked)
+    outcomes = {source.lower(): source not in failed for source in sorted({*asked, *failed})}
     yield gauge(
         "gpustack_collect_success",
         "Whether the source answered completely in the last collection.",
         ("source",),
-        {(name,): success for name, success in {**outcomes, **collection.others}.items()},
+        {(name,): success for name, success in {**outcomes, **others}.items()},
     )
-    yield gauge(
-        "gpustack_collect_timestamp_seconds", "End of the last collection.", samples={(): round(collection.ended)}
-    )
-    yield gauge(
-        "gpustack_collect_duration_seconds", "Duration of the last collection.", samples={(): collection.seconds}
-    )
+    yield gauge("gpustack_collect_timestamp_seconds", "End of the last collection.", samples={(): round(ended)})
+    yield gauge("gpustack_collect_duration_seconds", "Duration of the last collection.", samples={(): seconds})
 
 
 def _gaps(fleet: Fleet) -> set[Source]:

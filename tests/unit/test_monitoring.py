@@ -23,7 +23,7 @@ from gpustack.base.files import data_dir
 from gpustack.base.prometheus import Page
 from gpustack.fleet.answers import Answers
 from gpustack.fleet.join import join
-from gpustack.fleet.metrics import Round, families
+from gpustack.fleet.metrics import families
 from gpustack.fleet.model import Source
 from gpustack.fleet.placement import Consumer
 from gpustack.novadb.sources import Sources
@@ -56,7 +56,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> list[Metric]:
     fleet = join(Answers(devices=cards, servers=(vm,), consumers={"vm1": held}, projects={"p1": "research"}))
     demand = Demand(flavor="g1", gpus={"k4200": 1}, amounts={}, vcpus=1, ram=1024)
     of_flavors = flavors([Capacity(demand=demand, least=1, most=1, free=1)])
-    of_gpus = families(fleet, Round(sources=(Source.NOVA, Source.PLACEMENT), ended=1.8e9, seconds=1))
+    of_gpus = families(fleet, (Source.NOVA, Source.PLACEMENT), 1.8e9, 1)
     cell = CellFile(f"sqlite:///{place}/cell.sqlite")
     cell.device(cell.host("gpu1"), "0000:82:00.0", "allocated", instance_uuid="gone", request_id="x")
     metrics.write(place / "cleanup.prom", plan.make(Sources.from_url(cell.url), Selection()))

@@ -10,7 +10,7 @@ import pytest
 from gpustack.fleet.answers import Answers
 from gpustack.fleet.cards import models_of
 from gpustack.fleet.join import join
-from gpustack.fleet.metrics import Round, families
+from gpustack.fleet.metrics import families
 from gpustack.fleet.model import Fleet, Source
 from gpustack.fleet.placement import Consumer, Device
 from gpustack.fleet.read import with_vgpus
@@ -82,7 +82,7 @@ def test_the_type_has_its_name_from_facts_or_spec(more: dict[str, Any], model: s
 
 def test_metrics_count_vgpus() -> None:
     found = fleet(of_placement(used=1), held={"vm1": 1}, spec=SPEC)
-    text = exposition(families(found, Round(sources=(Source.NOVA, Source.PLACEMENT), ended=1.0, seconds=1.0)))
+    text = exposition(families(found, (Source.NOVA, Source.PLACEMENT), 1.0, 1.0))
     assert {line: value for line, value in samples(text, "gpustack_gpus").items() if value} == {
         labels(hostname="gpu1", model="A16-8Q", state="allocated"): 1,
         labels(hostname="gpu1", model="A16-8Q", state="free"): 1,

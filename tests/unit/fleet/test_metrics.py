@@ -10,7 +10,7 @@ import pytest
 
 from gpustack.fleet.answers import Answers, Row
 from gpustack.fleet.join import join
-from gpustack.fleet.metrics import Round, families
+from gpustack.fleet.metrics import families
 from gpustack.fleet.model import Fleet, Gap, Holder, Source, State
 from gpustack.fleet.placement import Consumer
 from support.fleet_answers import device, facts, server
@@ -23,7 +23,7 @@ ASKED = (Source.NOVA, Source.PLACEMENT)
 
 def text_of(fleet: Fleet | None, sources: Collection[Source] = ASKED) -> str:
     """The metrics, which promtool accepts."""
-    text = exposition(families(fleet, Round(sources=sources, ended=1_800_000_000.4, seconds=1.5)))
+    text = exposition(families(fleet, sources, 1_800_000_000.4, 1.5))
     check_metrics(text)
     return text
 
