@@ -74,7 +74,9 @@ def hosts(spec: Spec, sources: Sources, *, empty: bool = False) -> tuple[Host, .
 class _View:
     def __init__(self, spec: Spec, sources: Sources, *, empty: bool) -> None:
         self.spec, self.sources, self.empty = spec, sources, empty
-        self.aliases = FlavorAliases(spec, sources.scheduler)
+        # Whether Nova schedules by Placement's devices, so that an alias matches by resource class and traits.
+        self.scheduled = by_devices(sources.scheduler, spec)
+        self.kinds = tuple(_requested(spec))
         self.vgpus = vgpu_requests(spec)
         self.gpus = by_key((key(gpu.node), gpu) for gpu in sources.fleet.gpus if gpu.address)
         moving = any(server.moving for server in sources.fleet.servers)
@@ -125,11 +127,31 @@ class _View:
             doubt=doubt,
         )
 
+    def _aliases(
+        self, vendor: str, product: str, resource_class: str = "", traits: Collection[str] = (), *, dev_type: str = ""
+    ) -> frozenset[str]:
+        """The aliases that match a device.
+
+        :param vendor: empty if the ids are unknown.
+        :param resource_class: of the device in Placement; empty if Placement does not have it.
+        :param traits: of the device in Placement.
+        :param dev_type: of the device in Nova; empty if unknown.
+        """
+        classes, has = {name.strip() for name in resource_class.split(",")}, set(traits)
+        by_class = bool(resource_class) and (self.scheduled or not vendor)
+        return frozenset(
+            kind.alias
+            for kind in self.kinds
+            if (not vendor or kind.ids == (vendor, product))
+            and (not dev_type or kind.virtual == (dev_type == "type-VF"))
+            and (not by_class or (kind.resource_class in classes and kind.traits <= has))
+        )
+
     def _unscheduled(self, pools: Sequence[Pool], gpus: Sequence[Gpu]) -> str:
         """Why free devices may not count: Placement has other devices of the host, but not these."""
         known = {gpu.parent or gpu.address for gpu in gpus}
-        lacking = any(self.aliases.of(pool.vendor, pool.product) for pool in pools if pool.address not in known)
-        return _UNSCHEDULED if self.aliases.scheduled is None and gpus and lacking else ""
+        lacking = any(self._aliases(pool.vendor, pool.product) for pool in pools if pool.address not in known)
+        return _UNSCHEDULED if self.scheduled is None and gpus and lacking else ""
 
     def _elsewhere(self, metadata: Mapping[str, frozenset[str]]) -> Reason | None:
         return Reason.ZONE if self.sources.zone and zone_of(metadata) != self.sources.zone else None
@@ -141,7 +163,7 @@ class _View:
         if gpu.dev_type == MDEV:
             known = self.vgpus.items()
             return frozenset(name for name, (of, own) in known if of == gpu.resource_class and own <= gpu.traits)
-        of = self.aliases.of
+        of = self._aliases
         return of(gpu.vendor_id, gpu.product_id, gpu.resource_class, gpu.traits, dev_type=gpu.dev_type)
 
     def _free(self, hypervisor: Hypervisor, amounts: Mapping[str, int]) -> Free:
@@ -156,10 +178,10 @@ class _View:
         reported = by_key((gpu.parent or gpu.address, gpu) for gpu in gpus)
         for pool in pools:
             of_pool = reported.get(pool.address, ())
-            if not of_pool and self.aliases.scheduled:
+            if not of_pool and self.scheduled:
                 continue  # Nova takes only devices that Placement has
             known = (of_pool[0].resource_class, of_pool[0].traits) if of_pool else ("",)
-            names = self.aliases.of(pool.vendor, pool.product, *known, dev_type=pool.dev_type)
+            names = self._aliases(pool.vendor, pool.product, *known, dev_type=pool.dev_type)
             count = min(pool.count, sum(gpu.free for gpu in of_pool)) if of_pool else pool.count
             if names and count:
                 yield Cards(aliases=names, node=pool.node, count=count)
@@ -185,7 +207,7 @@ class _View:
 
         Which GPUs an instance has is not known, so their NUMA nodes are known only if it has none.
         """
-        if self.aliases.scheduled:
+        if self.scheduled:
             return []  # Nova takes only devices that Placement has
         judged = self._present(hypervisor)
         if judged is None or any(state is Readiness.UNKNOWN for _, _, state in judged):
@@ -214,7 +236,7 @@ class _View:
         present: Counter[tuple[frozenset[str], int | None, Readiness]] = Counter()
         for verdict in verdicts(self.spec, facts).in_service:
             main = verdict.gpu.main
-            names_of = self.aliases.of(main.vendor, main.product, dev_type=main.dev_type)
+            names_of = self._aliases(main.vendor, main.product, dev_type=main.dev_type)
             present[names_of, main.numa_node, verdict.state] += 1
         return present
 
@@ -223,7 +245,7 @@ class _View:
         counts: Counter[tuple[str, Reason]] = Counter()
         if key(hypervisor.node) not in self.gpus and hypervisor.uuid not in self.sources.computes:
             for (names, _, state), count in (self._present(hypervisor) or {}).items():
-                reason = Reason.NOT_OFFERED if self.aliases.scheduled else _UNUSABLE.get(state)
+                reason = Reason.NOT_OFFERED if self.scheduled else _UNUSABLE.get(state)
                 if reason is not None:
                     counts.update(dict.fromkeys(((alias, reason) for alias in names), count))
         return dict(counts)
@@ -256,38 +278,6 @@ def _merged(cards: Sequence[Cards]) -> Iterator[Cards]:
         counts[entry.aliases, entry.node, entry.provider] += entry.count
     for (aliases, node, provider), count in counts.items():
         yield Cards(aliases=aliases, node=node, provider=provider, count=count)
-
-
-class FlavorAliases:
-    """The aliases of a spec.
-
-    :ivar scheduled: whether Nova schedules by Placement's devices, so that an alias matches by resource class and
-        traits; None if unknown.
-    """
-
-    def __init__(self, spec: Spec, scheduler: Scheduler | None = None) -> None:
-        self.scheduled = by_devices(scheduler, spec)
-        self._kinds = tuple(_requested(spec))
-
-    def of(
-        self, vendor: str, product: str, resource_class: str = "", traits: Collection[str] = (), *, dev_type: str = ""
-    ) -> frozenset[str]:
-        """The aliases that match a device.
-
-        :param vendor: empty if the ids are unknown.
-        :param resource_class: of the device in Placement; empty if Placement does not have it.
-        :param traits: of the device in Placement.
-        :param dev_type: of the device in Nova; empty if unknown.
-        """
-        classes, has = {name.strip() for name in resource_class.split(",")}, set(traits)
-        by_class = bool(resource_class) and (self.scheduled or not vendor)
-        return frozenset(
-            kind.alias
-            for kind in self._kinds
-            if (not vendor or kind.ids == (vendor, product))
-            and (not dev_type or kind.virtual == (dev_type == "type-VF"))
-            and (not by_class or (kind.resource_class in classes and kind.traits <= has))
-        )
 
 
 def _requested(spec: Spec) -> Iterator[Kind]:
