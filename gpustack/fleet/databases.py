@@ -4,13 +4,13 @@ Each cell is read in one read-only snapshot. Which rows are stale is decided by 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gpustack.base.errors import CloudError, DatabaseError
 from gpustack.cloud import Connection
 from gpustack.cloud import placement as allocations
 from gpustack.cloud.servers import Server
-from gpustack.fleet.answers import Row, Verdict
+from gpustack.fleet.answers import Answers, Row, Verdict
 from gpustack.fleet.model import Gap, Source
 from gpustack.hosts.facts.model import Host
 from gpustack.novadb import hardware
@@ -32,29 +32,15 @@ _DOUBT = Status.UNDECIDED
 _MOVING = frozenset({"resized", "building"})
 
 
-@dataclass(frozen=True, kw_only=True)
-class CellRows:
-    """What the databases answered.
-
-    :ivar servers: the owners of rows.
-    :ivar cells: the cells that could be read.
-    """
-
-    rows: tuple[Row, ...] = ()
-    servers: tuple[Server, ...] = ()
-    verdicts: tuple[Verdict, ...] = ()
-    gaps: tuple[Gap, ...] = ()
-    cells: tuple[Cell, ...] = ()
-
-
 def with_facts(sources: Sources, hosts: Sequence[Host]) -> Sources:
     """The sources with the facts of hosts, for class O."""
     return replace(sources, hardware=hardware.hardware(hosts)) if hosts else sources
 
 
-def cells(sources: Sources) -> CellRows:
-    """Read all cells; one that cannot be read becomes a gap.
+def cells(sources: Sources) -> tuple[Answers, Sequence[Cell]]:
+    """Read the rows, their owners and the verdicts of all cells; a cell that cannot be read becomes a gap.
 
+    :returns: the answers, and the cells that could be read.
     :raises DatabaseError: if no cell can be read.
     """
     rows: list[Row] = []
@@ -103,9 +89,8 @@ def cells(sources: Sources) -> CellRows:
             gaps.append(Gap(source=Source.DATABASE, reason=f"the rows of cell {cell.name} are missing: {error.what}"))
     if failure is not None and not read:
         raise failure
-    return CellRows(
-        rows=tuple(rows), servers=tuple(servers.values()), verdicts=tuple(verdicts), gaps=tuple(gaps), cells=tuple(read)
-    )
+    answers = Answers(rows=tuple(rows), servers=tuple(servers.values()), verdicts=tuple(verdicts), gaps=tuple(gaps))
+    return replace(answers, everything=not gaps), read
 
 
 def _found(verdicts: Iterable[CleanupVerdict], *, gone: bool) -> Iterator[Verdict]:
@@ -156,14 +141,14 @@ def _server(record: InstanceRecord) -> Server:
 
 
 def allocation_verdicts(
-    sources: Sources, read: CellRows, devices: Sequence[allocations.Provider], cloud: Connection
+    sources: Sources, read: Sequence[Cell], devices: Sequence[allocations.Provider], cloud: Connection
 ) -> tuple[tuple[Verdict, ...], tuple[Gap, ...]]:
     """What classes Q and S find: allocations that contradict the rows. The cells are read again, after Placement."""
     verdicts: list[Verdict] = []
     gaps: list[Gap] = []
     known = allocations.Known(devices=devices, cloud=cloud)
     selection = plan.Selection(service_down_time=sources.service_down_time)
-    for cell in read.cells:
+    for cell in read:
         try:
             verdicts += _found(plan.witnessed(sources, cell, selection, q_allocation_drift, known), gone=False)
         except (DatabaseError, CloudError) as error:

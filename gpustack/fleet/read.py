@@ -107,17 +107,8 @@ def _from_databases(cloud: Callable[[], Connection], sources: Sources, given: Gi
     from gpustack.fleet import databases
 
     sources = databases.with_facts(sources, given.hosts)
-    known = databases.cells(sources)
-    answers = Answers(
-        servers=known.servers,
-        everything=not known.gaps,
-        rows=known.rows,
-        verdicts=known.verdicts,
-        hosts=given.hosts,
-        models=given.models,
-        spec=given.spec,
-        gaps=known.gaps,
-    )
+    answers, cells = databases.cells(sources)
+    answers = replace(answers, hosts=given.hosts, models=given.models, spec=given.spec)
     try:
         connection = cloud()
         answers = replace(answers, devices=placement.devices(connection))
@@ -131,7 +122,7 @@ def _from_databases(cloud: Callable[[], Connection], sources: Sources, given: Gi
         index = Index(answers)
         asked = _in_scope(answers, given.only)
         providers = [_provider(index, device) for device in asked if not device.mediated]
-        verdicts, gaps = databases.allocation_verdicts(sources, known, providers, connection)
+        verdicts, gaps = databases.allocation_verdicts(sources, cells, providers, connection)
         answers = replace(answers, verdicts=(*answers.verdicts, *verdicts), gaps=(*answers.gaps, *gaps))
     return _named(connection, answers)
 

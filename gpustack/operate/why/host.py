@@ -101,13 +101,13 @@ def _with_rows(answers: Answers, sources: WhySources, gaps: list[str]) -> Answer
     from gpustack.fleet import databases
 
     try:
-        known = databases.cells(databases.with_facts(sources.databases(), sources.facts))
+        known, _ = databases.cells(databases.with_facts(sources.databases(), sources.facts))
     except DatabaseError as error:
         gaps.append(str(error).partition("\n")[0])
         return answers
     of_api = tuple(gap for gap in answers.gaps if gap.source is not Source.NOVA)
     more = {"servers": known.servers, "rows": known.rows, "verdicts": known.verdicts}
-    return replace(answers, **more, everything=not known.gaps, gaps=(*of_api, *known.gaps))  # type: ignore[arg-type]
+    return replace(answers, **more, everything=known.everything, gaps=(*of_api, *known.gaps))  # type: ignore[arg-type]
 
 
 def _gpus(index: Index, fleet: Fleet, name: str, sources: WhySources) -> Iterator[HostGpu]:

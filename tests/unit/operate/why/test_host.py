@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from gpustack.base.errors import CloudError, DatabaseError, UsageError
-from gpustack.fleet.answers import Row
-from gpustack.fleet.databases import CellRows
+from gpustack.fleet.answers import Answers, Row
 from gpustack.fleet.model import Gap, Source
 from gpustack.fleet.placement import Device
 from gpustack.hosts.facts.model import Host
@@ -58,7 +57,7 @@ def asked(
     for path, refused in (answers or {}).items():
         cloud.answers |= {known: refused for known in (path, *cloud.answers) if known.startswith(path)}
     if rows is not None:
-        monkeypatch.setattr("gpustack.fleet.databases.cells", lambda _sources: CellRows(rows=rows))
+        monkeypatch.setattr("gpustack.fleet.databases.cells", lambda _sources: (Answers(rows=rows), ()))
         more["databases"] = lambda: Sources(api=None, cells=())
     known = {"device_specs": MATCHED, "scheduler": Scheduler(by_devices=True), **more}
     sources = WhySources(spec=directory / "gpustack.yaml", scanned=hosts, **known)
@@ -224,7 +223,7 @@ def test_a_virtual_function_has_the_links_of_its_card(monkeypatch: pytest.Monkey
 
 
 def test_databases_that_can_not_be_read_leave_the_api(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def refused(_sources: Sources) -> CellRows:
+    def refused(_sources: Sources) -> None:
         raise DatabaseError("the database refused", where="cell cell1")
 
     monkeypatch.setattr("gpustack.fleet.databases.cells", refused)
@@ -239,8 +238,9 @@ def test_gaps_of_nova_end_with_its_databases(monkeypatch: pytest.MonkeyPatch, tm
     assert ["a cell does not answer" in gap for gap in found.gaps] == [True]
     found, _cloud = asked(monkeypatch, tmp_path, state=state)
     assert found.gaps == []
-    lost = CellRows(rows=tuple(map(row, BUSES)), gaps=(Gap(source=Source.DATABASE, reason="cell2 is lost"),))
-    monkeypatch.setattr("gpustack.fleet.databases.cells", lambda _sources: lost)
+    gap = Gap(source=Source.DATABASE, reason="cell2 is lost")
+    lost = Answers(rows=tuple(map(row, BUSES)), everything=False, gaps=(gap,))
+    monkeypatch.setattr("gpustack.fleet.databases.cells", lambda _sources: (lost, ()))
     found, _cloud = asked(monkeypatch, tmp_path, rows=None, databases=lambda: Sources(api=None, cells=()))
     assert found.gaps == ["database: cell2 is lost"]
 
