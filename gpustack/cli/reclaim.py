@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from gpustack.cloud.server_actions import ServiceCloud
 from gpustack.offer.flavor.flavors import present_flavors
 from gpustack.operate.reclaim.changes import changes
 from gpustack.operate.reclaim.decide import decide, held
-from gpustack.operate.reclaim.model import Choices, Decision, Rules, Step, columns, rules_of
+from gpustack.operate.reclaim.model import Decision, Rules, Step, columns, rules_of
 from gpustack.operate.reclaim.read import Candidates, Reader
 from gpustack.spec.load import load_spec
 
@@ -50,12 +51,13 @@ class ReclaimCommand(OpenStackCommand):
         """Read the instances, and decide."""
         spec = load_spec(parsed_args.spec)
         cloud = self.connection(parsed_args)
-        self._rules = rules_of(spec, present_flavors(cloud).project)
+        rules = rules_of(spec, present_flavors(cloud).project)
+        self._rules = replace(rules, accept_loss=parsed_args.accept_loss, space=parsed_args.snapshot_space)
         self._reader = Reader(cloud, ServiceCloud(cloud), self._rules)
         with counting(self, "reading instances") as progress:
             self._known = self._reader.candidates(progress)
         now = datetime.now(UTC).replace(tzinfo=None)
-        decisions = decide(self._known.entries, self._rules, _choices(parsed_args), now)
+        decisions = decide(self._known.entries, self._rules, now)
         decisions = (*decisions, *held(self._known.held, self._rules, now))
         only = parsed_args.instance
         self._decisions = [entry for entry in decisions if not only or entry.server.id in only]
@@ -74,10 +76,6 @@ class ReclaimCommand(OpenStackCommand):
         """Fail if the list is partial."""
         if self._known.gaps:
             raise PartialError("the list is partial", remedy="see the reasons above")
-
-
-def _choices(parsed_args: argparse.Namespace) -> Choices:
-    return Choices(accept_loss=parsed_args.accept_loss, space=parsed_args.snapshot_space)
 
 
 class ReclaimPlanCommand(ReclaimCommand, Lister):
@@ -128,8 +126,7 @@ class _Changing(ChangeCommand, ReclaimCommand):
         self.report_plan()
         chosen = self.of_steps(*map(Step, self.steps))[: parsed_args.max_count]
         wait = {"seconds": parsed_args.wait} if "wait" in parsed_args else {}
-        choices = _choices(parsed_args)
-        made = changes(chosen, self._reader.again, self._rules, choices, projects=self._known.projects, **wait)
+        made = changes(chosen, self._reader.again, self._rules, projects=self._known.projects, **wait)
         show_operations(self, made, parsed_args.format)
         if not made:
             self.report("nothing to do")

@@ -23,7 +23,7 @@ from gpustack.cloud.server_actions import ServiceCloud
 from gpustack.cloud.servers import Event, Server
 from gpustack.cloud.session import CONFLICT, Refused, Unanswered
 from gpustack.operate.reclaim.decide import judge
-from gpustack.operate.reclaim.model import Candidate, Choices, Decision, Rules, Step
+from gpustack.operate.reclaim.model import Candidate, Decision, Rules, Step
 from gpustack.operate.reclaim.notice import AFTER, DUE, KEYS
 
 PAUSE = 2.0
@@ -166,7 +166,6 @@ def changes(
     decisions: Sequence[Decision],
     again: Callable[[str], Candidate | None],
     rules: Rules,
-    choices: Choices,
     *,
     projects: Mapping[str, str],
     seconds: int = SECONDS,
@@ -186,7 +185,7 @@ def changes(
         known: dict[str, Any] = {
             "why": f"{counted(decision.gpus, 'GPU')} of {server.host} for {owner}, {why}",
             "name": f"{server.name} ({server.id})",
-            "judged": partial(_outdated, decision, again, rules, choices, now),
+            "judged": partial(_outdated, decision, again, rules, now),
         }
         if decision.step is Step.SHELVE:
             about = {"server": server.id, "wait": str(seconds)}
@@ -210,17 +209,13 @@ def former(line: Mapping[str, Any]) -> ShelvingChange:
 
 
 def _outdated(
-    decision: Decision,
-    again: Callable[[str], Candidate | None],
-    rules: Rules,
-    choices: Choices,
-    now: Callable[[], datetime],
+    decision: Decision, again: Callable[[str], Candidate | None], rules: Rules, now: Callable[[], datetime]
 ) -> str:
     """Read and judge an instance again: why its decision is not valid any more; empty if it is."""
     candidate = again(decision.server.id)
     if candidate is None:
         return "the instance does not exist any more"
-    current = judge(candidate, rules, choices, now())
+    current = judge(candidate, rules, now())
     if current is None:
         return f"the instance is {candidate.server.status} now, and not idle any more"
     if current.step is not decision.step:

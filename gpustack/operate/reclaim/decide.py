@@ -9,18 +9,18 @@ from gpustack.base.text import quoted
 from gpustack.cloud.marks import Since
 from gpustack.cloud.servers import Server
 from gpustack.operate.reclaim.idle import Idle, idle, length
-from gpustack.operate.reclaim.model import Candidate, Choices, Decision, Rules, Step
+from gpustack.operate.reclaim.model import Candidate, Decision, Rules, Step
 from gpustack.operate.reclaim.notice import DUE, Notice, counts, notice_of
 
 _BUSY = ("VERIFY_RESIZE", "RESIZE", "REVERT_RESIZE", "MIGRATING", "REBUILD", "BUILD", "REBOOT", "HARD_REBOOT")
 _IN_MEMORY = ("ACTIVE", "PAUSED", "SUSPENDED")
 
 
-def decide(candidates: Iterable[Candidate], rules: Rules, choices: Choices, now: datetime) -> tuple[Decision, ...]:
+def decide(candidates: Iterable[Candidate], rules: Rules, now: datetime) -> tuple[Decision, ...]:
     """Return the decisions on the candidates that need one, longest idle first."""
-    decisions = [decision for entry in candidates if (decision := judge(entry, rules, choices, now))]
+    decisions = [decision for entry in candidates if (decision := judge(entry, rules, now))]
     order = sorted(decisions, key=lambda entry: (entry.since or now, entry.server.id))
-    return tuple(_within(order, choices.space))
+    return tuple(_within(order, rules.space))
 
 
 def held(servers: Iterable[Server], rules: Rules, now: datetime) -> Iterator[Decision]:
@@ -35,7 +35,7 @@ def held(servers: Iterable[Server], rules: Rules, now: datetime) -> Iterator[Dec
         yield Decision(server=server, gpus=gpus, step=Step.NOTHING, since=server.since, held=text)
 
 
-def judge(candidate: Candidate, rules: Rules, choices: Choices, now: datetime) -> Decision | None:
+def judge(candidate: Candidate, rules: Rules, now: datetime) -> Decision | None:
     """Decide on one instance; None if it is not idle and has no notice.
 
     :param now: the current time, naive UTC.
@@ -52,7 +52,7 @@ def judge(candidate: Candidate, rules: Rules, choices: Choices, now: datetime) -
             return None
         step = Step.WITHDRAW if notice and not findings and _writable(candidate) else Step.NOTHING
         return Decision(server=server, gpus=gpus, step=step, newest=newest, findings=findings)
-    against = tuple(refusals(candidate, reason, rules, choices))
+    against = tuple(refusals(candidate, reason, rules))
     decision = Decision(
         server=server,
         gpus=gpus,
@@ -106,7 +106,7 @@ def _unrecorded(candidate: Candidate) -> Iterator[Finding]:
             yield finding(Code.MARK_OF_PROJECT, place=candidate.label, key=mark.kind.value, host=mark.host)
 
 
-def refusals(candidate: Candidate, idle: Idle, rules: Rules, choices: Choices) -> Iterator[Finding]:
+def refusals(candidate: Candidate, idle: Idle, rules: Rules) -> Iterator[Finding]:
     """Yield every reason against shelving an idle instance; only the first if its project has not opted in."""
     server, place = candidate.server, candidate.label
     if server.project not in rules.projects:
@@ -133,9 +133,9 @@ def refusals(candidate: Candidate, idle: Idle, rules: Rules, choices: Choices) -
     for problem in candidate.surplus:
         text = f"{problem.code}: {problem.message}"
         yield finding(Code.RECLAIM_ALLOCATIONS_DIFFER, place=place, problem=text, host=server.host)
-    if server.disks.lost and not choices.accept_loss:
+    if server.disks.lost and not rules.accept_loss:
         yield finding(Code.RECLAIM_LOSES_DISKS, place=place, disks=" and ".join(server.disks.lost))
-    yield from _snapshot(candidate, choices)
+    yield from _snapshot(candidate, rules)
 
 
 def _unfit(candidate: Candidate, idle: Idle, rules: Rules) -> Iterator[Finding]:
@@ -161,13 +161,13 @@ def snapshot(candidate: Candidate) -> int | None:
     return 0 if not disks.image else disks.root or None
 
 
-def _snapshot(candidate: Candidate, choices: Choices) -> Iterator[Finding]:
+def _snapshot(candidate: Candidate, rules: Rules) -> Iterator[Finding]:
     size, problem = snapshot(candidate), ""
     if size is None:
         problem = "its flavor has no size of the root disk, so the size of its snapshot is unknown"
-    elif size and choices.space is None:
+    elif size and rules.space is None:
         problem = f"its snapshot takes up to {size} GiB, and Glance does not show its free space"
-    elif size and choices.space is not None and size > choices.space:
-        problem = f"its snapshot takes up to {size} GiB, and --snapshot-space has {choices.space} GiB"
+    elif size and rules.space is not None and size > rules.space:
+        problem = f"its snapshot takes up to {size} GiB, and --snapshot-space has {rules.space} GiB"
     if problem:
         yield finding(Code.RECLAIM_NO_SPACE, place=candidate.label, problem=problem)

@@ -20,7 +20,7 @@ from gpustack.spec.reclaim import duration, moment
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """The section ``reclaim`` of the spec, with ids and times.
+    """The section ``reclaim`` of the spec, with ids and times, and the operator's choices for one run.
 
     :ivar aliases: the aliases of the spec's models; devices of others do not count.
     :ivar projects: the ids of the projects whose instances may be shelved.
@@ -29,6 +29,8 @@ class Rules:
     :ivar expires: when instances expire, by id, naive UTC.
     :ivar running: whether expired instances are shelved whose memory is in use.
     :ivar hosts: the hosts that have GPUs of an alias, by alias.
+    :ivar accept_loss: whether ephemeral and swap disks may be lost.
+    :ivar space: the space for snapshots in GiB; None if nobody knows it.
     """
 
     aliases: frozenset[str]
@@ -39,23 +41,13 @@ class Rules:
     expires: Mapping[str, datetime] = field(default_factory=dict)
     running: bool = False
     hosts: Mapping[str, Patterns] = field(default_factory=dict)
+    accept_loss: bool = False
+    space: int | None = None
 
     def has_gpus(self, host: str, aliases: Iterable[str]) -> bool:
         """Whether the spec gives a host GPUs of these aliases; aliases of others do not count."""
         known = self.aliases.intersection(aliases)
         return all(alias in self.hosts and self.hosts[alias].matching(host) for alias in known)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Choices:
-    """The operator's choices for one run.
-
-    :ivar accept_loss: whether ephemeral and swap disks may be lost.
-    :ivar space: the space for snapshots in GiB; None if nobody knows it.
-    """
-
-    accept_loss: bool = False
-    space: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

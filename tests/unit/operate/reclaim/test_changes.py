@@ -18,7 +18,7 @@ from gpustack.cloud.session import Refused, Unanswered
 from gpustack.nova_options.masking import Masking
 from gpustack.operate.reclaim.changes import PAUSE, NoticeChange, ShelvingChange, UnshelvingChange, changes, former
 from gpustack.operate.reclaim.decide import judge
-from gpustack.operate.reclaim.model import Candidate, Choices, Rules, Step
+from gpustack.operate.reclaim.model import Candidate, Rules, Step
 from support.change_runs import NoJournal
 from support.fleet_answers import server
 
@@ -95,9 +95,9 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def planned(entry: Candidate, nova: Nova) -> CloudChange:
-    decision = judge(entry, RULES, Choices(), NOW)
+    decision = judge(entry, RULES, NOW)
     assert decision is not None
-    (change,) = changes([decision], nova.again, RULES, Choices(), projects={"p1": "ops"}, seconds=100, now=lambda: NOW)
+    (change,) = changes([decision], nova.again, RULES, projects={"p1": "ops"}, seconds=100, now=lambda: NOW)
     return change
 
 
@@ -226,7 +226,7 @@ def test_a_notice_names_the_time_and_the_newest_request() -> None:
     assert (outcome.result, outcome.id, nova.done) == ("done", "vm", [WRITTEN])
     assert outcome.change.describe() == "notify VM (vm): 1 GPU of gpu1 for ops, SHUTOFF for 2 h"
     # This notice counts from then on.
-    decision = judge(candidate(metadata=WRITTEN), RULES, Choices(), NOW)
+    decision = judge(candidate(metadata=WRITTEN), RULES, NOW)
     assert decision
     assert decision.step is Step.WAIT
     refusing = Nova(now=fresh, refuses={"mark": Refused("no", status=409)})

@@ -13,7 +13,7 @@ from gpustack.base.findings import Code, finding
 from gpustack.cloud.marks import marks
 from gpustack.cloud.servers import Disks, Event, Server
 from gpustack.operate.reclaim.decide import decide, held, judge
-from gpustack.operate.reclaim.model import Candidate, Choices, Rules, Step
+from gpustack.operate.reclaim.model import Candidate, Rules, Step
 from support.fleet_answers import server
 
 NOW = datetime(2026, 11, 22, 12)  # noqa: DTZ001 - naive UTC, as in the fleet
@@ -45,9 +45,9 @@ def candidate(instance: Server | None = None, **more: Any) -> Candidate:
     return Candidate(server=instance or vm(), **{"actions": STOPPED, **more})
 
 
-def outcome(entry: Candidate, rules: Rules = RULES, choices: Choices = Choices()) -> tuple[str, list[str]]:  # noqa: B008
+def outcome(entry: Candidate, rules: Rules = RULES) -> tuple[str, list[str]]:
     """The step and the codes of the findings."""
-    decision = judge(entry, rules, choices, NOW)
+    decision = judge(entry, rules, NOW)
     return (decision.step.value, [found.code.value for found in decision.findings]) if decision else ("none", [])
 
 
@@ -182,7 +182,7 @@ REFUSED: Mapping[str, tuple[Candidate, str]] = {
 def test_refusals(name: str) -> None:
     entry, code = REFUSED[name]
     assert outcome(entry) == ("nothing", [code])
-    decision = judge(entry, RULES, Choices(), NOW)
+    decision = judge(entry, RULES, NOW)
     assert decision is not None
     assert decision.reason  # the plan shows why it is idle all the same
     (found,) = decision.findings
@@ -198,11 +198,11 @@ def test_options_permit_losses_and_snapshots() -> None:
     lost = Disks(image=True, root=20, lost=("swap disk of 512 MiB",))
     entry = candidate(vm(disks=lost))
     assert outcome(entry)[1] == ["GPU793", "GPU795"]
-    assert outcome(entry, choices=Choices(accept_loss=True))[1] == ["GPU795"]
-    assert outcome(entry, choices=Choices(accept_loss=True, space=19))[1] == ["GPU795"]
-    assert outcome(entry, choices=Choices(accept_loss=True, space=20)) == ("shelve", [])
+    assert outcome(entry, replace(RULES, accept_loss=True))[1] == ["GPU795"]
+    assert outcome(entry, replace(RULES, accept_loss=True, space=19))[1] == ["GPU795"]
+    assert outcome(entry, replace(RULES, accept_loss=True, space=20)) == ("shelve", [])
     unsized = candidate(vm(disks=Disks(image=True, root=0)))
-    assert outcome(unsized, choices=Choices(space=9999)) == ("nothing", ["GPU795"])
+    assert outcome(unsized, replace(RULES, space=9999)) == ("nothing", ["GPU795"])
 
 
 def test_instances_without_a_rule_are_listed_with_their_gpus() -> None:
@@ -229,7 +229,7 @@ def test_snapshots_together_stay_within_the_space() -> None:
     entries.append(candidate(replace(vm(), id="vm4"), actions=(action("stop", 73),)))
     unnoticed = replace(vm(disks=Disks(image=True, root=15), metadata={}), id="vm0")
     entries.append(candidate(unnoticed, actions=(action("stop", 110),)))
-    decisions = decide(entries, RULES, Choices(space=20), NOW)
+    decisions = decide(entries, replace(RULES, space=20), NOW)
     # Longest idle first; the one without notice and the one from a volume need no space now.
     assert [(entry.server.id, entry.step) for entry in decisions] == [
         ("vm0", Step.NOTIFY),
