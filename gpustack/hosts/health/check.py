@@ -17,7 +17,7 @@ from gpustack.hosts.facts.gpus import Gpu, gpus, nvswitches
 from gpustack.hosts.facts.model import ErrorCounters, Function, Host
 from gpustack.hosts.facts.vgpus import framework, type_named
 from gpustack.hosts.health.kernel_log import events, on_host
-from gpustack.hosts.readiness.assessment import assess, skipped_at_boot, wanted_at_boot
+from gpustack.hosts.readiness.assessment import assess, place_of, skipped_at_boot, wanted_at_boot
 from gpustack.hosts.readiness.host import host_reasons, is_virtual_machine
 from gpustack.hosts.topology.build import topology
 from gpustack.hosts.topology.check import narrow_links
@@ -103,7 +103,7 @@ def _judged(
         *_errors(host, gpu, errors),
         *(found for found in links if found.place in {f"{host.hostname} {f.address}" for f in gpu.functions}),
         *(f for f in assessed if f.code in (Code.NO_RESET_METHOD, Code.ACS_SWITCHED_OFF)),
-        *sign_findings(signs, _place(host, gpu), host.hostname, gpu.main.address),
+        *sign_findings(signs, place_of(host, gpu), host.hostname, gpu.main.address),
         *_vgpus(host, gpu),
     ]
     return Health(host=host, gpu=gpu, errors=_sum(errors.values()), findings=tuple(findings), signs=signs)
@@ -112,10 +112,6 @@ def _judged(
 def _is_outdated(event: Event, driver: str | None) -> bool:
     """Whether the facts contradict or replace a message: a driver serves the function now, or its BARs are known."""
     return event.kind == "bar-unplaced" or (event.kind in _OF_BINDING and driver not in (None, event.kind))
-
-
-def _place(host: Host, gpu: Gpu) -> str:
-    return f"{host.hostname} {gpu.main.address}"
 
 
 # --- errors of the link ---------------------------------------------------------------------------------------------
@@ -156,7 +152,7 @@ def _errors(host: Host, gpu: Gpu, errors: dict[str, ErrorCounters | None]) -> It
         for kind in _KINDS
         if (count := getattr(entry, kind))
     ]
-    place, text = _place(host, gpu), ", ".join(uncorrected)
+    place, text = place_of(host, gpu), ", ".join(uncorrected)
     if uncorrected:
         address = gpu.main.address
         yield finding(Code.UNCORRECTED_ERRORS, place=place, errors=text, host=host.hostname, address=address)
@@ -176,7 +172,7 @@ def _vgpus(host: Host, gpu: Gpu) -> Iterator[Finding]:
         if isinstance(kind, str) or (framework(host, gpu.main) != "mdev" and typed < number):
             present = kind if isinstance(kind, str) else f"virtual functions with the type: {typed} of {number}"
             reason = skipped_at_boot(host).get(gpu.main.address, present)
-            yield finding(Code.VGPU_CARD_LEFT_OUT, place=_place(host, gpu), wanted=f"vGPU type {name}", reason=reason)
+            yield finding(Code.VGPU_CARD_LEFT_OUT, place=place_of(host, gpu), wanted=f"vGPU type {name}", reason=reason)
 
 
 # --- messages of the kernel -----------------------------------------------------------------------------------------

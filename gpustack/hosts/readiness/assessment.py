@@ -125,12 +125,13 @@ def assess(host: Host, gpu: Gpu, *, of_host: Sequence[Finding] | None = None) ->
     )
 
 
-def _place(host: Host, gpu: Gpu) -> str:
+def place_of(host: Host, gpu: Gpu) -> str:
+    """The place of findings about a GPU."""
     return f"{host.hostname} {gpu.main.address}"
 
 
 def _group(host: Host, gpu: Gpu) -> Iterator[Finding]:
-    place, group = _place(host, gpu), gpu.main.iommu_group
+    place, group = place_of(host, gpu), gpu.main.iommu_group
     needed = needs(host, gpu)
     if of_card := [need for need in needed if need.function in gpu.functions]:
         yield finding(Code.CARD_FUNCTION_IN_USE, place=place, needs="; ".join(map(str, of_card)))
@@ -166,7 +167,7 @@ def _direct(host: Host, gpu: Gpu) -> Iterator[Finding]:
         release = re.match(r"([0-9]+)\.([0-9]+)", host.kernel.release or "")
         is_old = release is not None and (int(release[1]), int(release[2])) < (6, 6)
         severity = Severity.WARNING if is_old and "DMAR" not in host.iommu.acpi_tables else None
-        place, group = _place(host, gpu), gpu.main.iommu_group
+        place, group = place_of(host, gpu), gpu.main.iommu_group
         yield finding(
             Code.GROUP_WITH_RESERVED_MEMORY, place=place, severity=severity, group=group, ranges=", ".join(ranges)
         )
@@ -182,7 +183,7 @@ def _idle(host: Host, gpu: Gpu) -> Iterator[Finding]:
             is_grave = any(classes.is_controller(f.pci_class) or f.matching for f in functions)
             yield finding(
                 code,
-                place=_place(host, gpu),
+                place=place_of(host, gpu),
                 severity=None if is_grave else Severity.INFO,
                 group=gpu.main.iommu_group,
                 members=", ".join(_idle_member(f) for f in functions),
@@ -196,7 +197,7 @@ def _idle_member(function: Function) -> str:
 
 
 def _binding(host: Host, gpu: Gpu) -> Iterator[Finding]:
-    place = _place(host, gpu)
+    place = place_of(host, gpu)
     unknown = [
         f"{name} of {f.address}"
         for f in (*gpu.functions, *gpu.neighbours)
@@ -233,7 +234,7 @@ def _called(gpu: Gpu, function: Function) -> str:
 
 
 def _device(host: Host, gpu: Gpu) -> Iterator[Finding]:
-    place, main = _place(host, gpu), gpu.main
+    place, main = place_of(host, gpu), gpu.main
     silent = [f for f in gpu.functions if f.responds is False and f.power_state != _ASLEEP]
     if silent:
         yield finding(Code.DEVICE_NOT_RESPONDING, place=place, functions=", ".join(_called(gpu, f) for f in silent))
@@ -340,7 +341,7 @@ def _quirks(host: Host, gpu: Gpu, *, switched: bool) -> Iterator[Finding]:
             code, severity = Code.RESET_DEFECT, None
         else:
             code, severity = Code.CARD_NOTE, Severity.WARNING if quirk.key in _GRAVE_QUIRKS else None
-        yield finding(code, place=_place(host, gpu), severity=severity, title=quirk.title, advice=quirk.remedy)
+        yield finding(code, place=place_of(host, gpu), severity=severity, title=quirk.title, advice=quirk.remedy)
 
 
 def _known_quirks(host: Host, main: Function) -> tuple[catalogue.Quirk, ...]:

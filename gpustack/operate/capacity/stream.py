@@ -3,7 +3,7 @@
 import csv
 import math
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpustack.operate.capacity.model import Demand
@@ -75,10 +75,7 @@ def recorded(lines: Iterable[str], demands: Mapping[str, Demand], where: str) ->
     :param where: the name of the file, for messages.
     :raises ValueError: for a malformed line.
     """
-    return sorted(_parsed(lines, demands, where), key=lambda request: request.time)
-
-
-def _parsed(lines: Iterable[str], demands: Mapping[str, Demand], where: str) -> Iterator[Request]:
+    requests = []
     reader = csv.DictReader(lines)
     if missing := {"time", "flavor", "life"} - set(reader.fieldnames or ()):
         raise ValueError(f"{where}: there is no column {sorted(missing)[0]}; expected time, flavor and life")
@@ -88,7 +85,8 @@ def _parsed(lines: Iterable[str], demands: Mapping[str, Demand], where: str) -> 
         if name not in demands:
             raise ValueError(f"{place}: the spec has no flavor {name!r}; its flavors: {', '.join(demands)}")
         time, life = _number(entry["time"], place, "time"), _number(entry["life"] or "inf", place, "life")
-        yield Request(time=time, demand=demands[name], life=life)
+        requests.append(Request(time=time, demand=demands[name], life=life))
+    return sorted(requests, key=lambda request: request.time)
 
 
 def _number(text: str | None, place: str, column: str) -> float:

@@ -220,13 +220,13 @@ class _Walker:
 
     @property
     def _wanted(self) -> int | str:
-        """The number of GPUs; by alias if there are several."""
-        gpus = self.demand.gpus
-        return self.demand.count if len(gpus) < 2 else ", ".join(f"{alias}:{count}" for alias, count in gpus.items())
+        return _number(self.demand.gpus)
 
     @property
     def _free(self) -> int | str:
-        counts = {alias: self.room.most(alias) for alias in self.demand.gpus}
-        if len(counts) < 2:
-            return sum(counts.values())
-        return ", ".join(f"{alias}:{count}" for alias, count in counts.items())
+        return _number({alias: self.room.most(alias) for alias in self.demand.gpus})
+
+
+def _number(gpus: Mapping[str, int]) -> int | str:
+    """The number of GPUs; by alias if there are several."""
+    return sum(gpus.values()) if len(gpus) < 2 else ", ".join(f"{alias}:{count}" for alias, count in gpus.items())
