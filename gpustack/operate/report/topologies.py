@@ -1,8 +1,9 @@
 """The topology of hosts for the page: each host of a small fleet; in a large one, hosts that are built alike once."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from gpustack.base.text import listed
 from gpustack.fleet.answers import Answers
@@ -12,7 +13,7 @@ from gpustack.hosts.facts.model import Host
 from gpustack.hosts.topology.build import topology
 from gpustack.hosts.topology.distance import MEANINGS, matrix
 from gpustack.hosts.topology.model import Topology
-from gpustack.hosts.topology.show import Item, direct_links, tree
+from gpustack.hosts.topology.show import direct_links, tree
 from gpustack.operate.report.hosts import GpuView, HostGroup, HostView
 
 _MOST_SHAPES = 12
@@ -20,23 +21,8 @@ _MOST_SHAPES = 12
 _SHOWN_HOSTS = 8
 
 
-@dataclass(frozen=True, kw_only=True)
-class Drawing:
-    """The topology of a host.
-
-    :ivar items: the lines below the host.
-    :ivar marks: the states of GPUs by address.
-    :ivar distances: the label of each GPU and NIC, and its distances to ``gpus``. These are the columns, because a
-        host has fewer GPUs than GPUs and NICs, and screens are narrow.
-    :ivar meanings: the words for distances that occur, and their meanings.
-    """
-
-    items: Sequence[Item]
-    marks: Mapping[str, State] = field(default_factory=dict)
-    gpus: Sequence[str] = ()
-    distances: Sequence[tuple[str, Sequence[str]]] = ()
-    meanings: Sequence[tuple[str, str]] = ()
-    notes: Sequence[str] = ()
+Drawing = dict[str, Any]
+"""The topology of a host, for the template."""
 
 
 @dataclass(kw_only=True)
@@ -108,23 +94,27 @@ def _owner(gpu: GpuView) -> str:
 
 
 def _drawing(built: Topology, marks: Mapping[str, State]) -> Drawing:
+    """The lines below the host, and the distances with the words that occur.
+
+    GPUs are the columns, because a host has fewer GPUs than GPUs and NICs, and screens are narrow.
+
+    :param marks: the states of GPUs by address.
+    """
     table = matrix(built)
     distances = table.distances or {}
-    is_shown = len(table.columns) > 1 and bool(distances)
+    shown = table.columns if len(table.columns) > 1 and distances else ()
     used = {*distances.values()}
-    return Drawing(
-        items=tree(built).below,
-        marks=marks,
-        gpus=[gpu.label or "" for gpu in table.gpus],
-        distances=[
+    return {
+        "lines": tree(built).below,
+        "marks": marks,
+        "gpus": [gpu.label or "" for gpu in table.gpus],
+        "distances": [
             (device.label or "", [distances[gpu.address, device.address].value for gpu in table.gpus])
-            for device in table.columns
-        ]
-        if is_shown
-        else [],
-        meanings=[(word.value, meaning) for word, meaning in MEANINGS.items() if word in used],
-        notes=[*([table.omission] if table.omission else []), *direct_links(built)],
-    )
+            for device in shown
+        ],
+        "meanings": [(word.value, meaning) for word, meaning in MEANINGS.items() if word in used],
+        "notes": [*([table.omission] if table.omission else []), *direct_links(built)],
+    }
 
 
 def _key(built: Topology) -> bytes:

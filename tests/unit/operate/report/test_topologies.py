@@ -117,20 +117,20 @@ def drawn(host: Host) -> Drawing:
 
 def test_distances_begin_with_two_devices() -> None:
     alone = drawn(named(machine(bridge("0000:00:02.0", gpu("0000:02:00.0"))), "gpu1"))
-    assert (alone.distances, alone.meanings, alone.notes) == ([], [], [])
+    assert (alone["distances"], alone["meanings"], alone["notes"]) == ([], [], [])
     pair = bridge("0000:00:02.0", gpu("0000:02:00.0"), nic("0000:03:00.0"))
     two = drawn(named(machine(pair), "gpu1"))
-    assert len(two.distances) == 2
-    words = {word for _label, cells in two.distances for word in cells if word != "X"}
-    assert [word for word, _meaning in two.meanings] == [word for word in MEANINGS if word in words]
+    assert len(two["distances"]) == 2
+    words = {word for _label, cells in two["distances"] for word in cells if word != "X"}
+    assert [word for word, _meaning in two["meanings"]] == [word for word in MEANINGS if word in words]
     assert 0 < len(words) < len(MEANINGS)
 
 
 def test_a_table_that_is_too_large_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpustack.hosts.topology.distance.MOST_DEVICES", 7)
     large = drawn(named(machine(*dgx1()), "gpu1"))
-    assert large.distances == []
-    assert "GPUs and NICs are too many" in large.notes[0]
+    assert large["distances"] == []
+    assert "GPUs and NICs are too many" in large["notes"][0]
 
 
 def test_many_holders_of_a_gpu_are_counted() -> None:
