@@ -141,7 +141,7 @@ def add_hardware(parser: argparse.ArgumentParser) -> None:
 
 
 def with_hardware(sources: Sources, parsed_args: argparse.Namespace, report: Callable[[str], None]) -> Sources:
-    if parsed_args.snapshot is None:
+    if not parsed_args.snapshot:
         if parsed_args.compute_config:
             raise UsageError("--compute-config needs --snapshot", remedy="add --snapshot with the facts of the hosts")
         return sources
@@ -205,9 +205,9 @@ def selection_of(parsed_args: argparse.Namespace, sources: Sources) -> Selection
         grace=timedelta(seconds=parsed_args.grace),
         service_down_time=timedelta(seconds=down) if down else sources.service_down_time,
         stuck_after=timedelta(seconds=parsed_args.stuck_after),
-        stopped=frozenset(parsed_args.stopped or ()),
+        stopped=frozenset(parsed_args.stopped),
         gone=frozenset(getattr(parsed_args, "gone", None) or ()),
-        unblock=frozenset(parsed_args.unblock or ()),
+        unblock=frozenset(parsed_args.unblock),
         out_of_service=load_spec(parsed_args.spec).out_of_service if parsed_args.spec else (),
     )
 

@@ -477,7 +477,7 @@ def gather(command: Command, parsed_args: argparse.Namespace, spec: Spec | None 
         gathered = command._gathered = facts.gather(
             hosts,
             root=parsed_args.root,
-            snapshot=parsed_args.snapshot or (),
+            snapshot=parsed_args.snapshot,
             ssh=ssh_options(parsed_args),
             jobs=parsed_args.jobs,
             reported=reported,

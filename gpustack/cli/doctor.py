@@ -53,9 +53,9 @@ def checks(parsed_args: argparse.Namespace) -> Iterator[Check]:
     valid, of_spec = spec.checks(parsed_args.spec)
     yield from ssh.checks(ssh_options(parsed_args), lambda: _hosts(parsed_args, valid))
     yield from of_spec
-    yield from cloud.checks(getattr(parsed_args, "os_cloud", None), valid, parsed_args.config_file or ())
+    yield from cloud.checks(getattr(parsed_args, "os_cloud", None), valid, parsed_args.config_file)
     url = getattr(parsed_args, "db_url", None) or (None if parsed_args.config_file else os.environ.get(URL_VARIABLE))
-    yield from databases.checks(parsed_args.config_file or (), url)
+    yield from databases.checks(parsed_args.config_file, url)
 
 
 def _hosts(parsed_args: argparse.Namespace, valid: Spec | None) -> Sequence[str]:

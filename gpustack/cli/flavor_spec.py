@@ -27,7 +27,6 @@ gpustack flavor plan gpustack.yaml --exit-code -f json"""
             parser,
             "--replace NAME…",
             "delete this flavor and create it with its new sizes, if no instance uses it; can be repeated",
-            default=[],
         )
         option(parser, "--adopt", "adopt existing flavors of the same names")
         option(parser, "--check-access", "read the projects of every private flavor, one request each")

@@ -151,8 +151,8 @@ gpustack gpu list --snapshot hosts.json -f json"""
 
 def _criteria(parsed_args: argparse.Namespace) -> Criteria:
     names = ("host", "model", "project", "user", "instance")
-    hosts, models, projects, users, servers = (tuple(getattr(parsed_args, name) or ()) for name in names)
-    states = tuple(map(State, parsed_args.state or ()))
+    hosts, models, projects, users, servers = (tuple(getattr(parsed_args, name)) for name in names)
+    states = tuple(map(State, parsed_args.state))
     return Criteria(hosts=hosts, models=models, states=states, projects=projects, users=users, servers=servers)
 
 

@@ -35,12 +35,7 @@ gpustack guest requirements gpustack.yaml --flavor g1.a100.1 -f json"""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
-        option(
-            parser,
-            "--flavor NAME…",
-            "only this flavor, by its name in the spec or in the cloud; can be repeated",
-            default=[],
-        )
+        option(parser, "--flavor NAME…", "only this flavor, by its name in the spec or in the cloud; can be repeated")
         add_snapshot(parser, ", whose NVIDIA driver decides for vGPUs")
         add_format(parser)
         add_exit_code(parser)

@@ -45,7 +45,6 @@ gpustack guest render gpustack.yaml --as nodefeaturerule | kubectl apply -f -"""
             parser,
             "--flavor NAME…",
             "only this flavor, by its name in the spec or in the cloud; can be repeated (default: all)",
-            default=[],
         )
         add_snapshot(parser, ", for sizes `auto`")
         option(

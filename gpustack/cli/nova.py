@@ -55,7 +55,6 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
             "read an existing configuration: a file, a directory, or files joined by ':'. Its filter list is"
             " kept, and contradicting lines are reported",
             dest="existing",
-            default=[],
         )
         option(parser, "--release NAME", "render for this release of Nova (default: that of the spec)")
         tool = "render for this deployment tool (default: that of the spec)"

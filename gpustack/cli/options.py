@@ -38,7 +38,7 @@ def option(parser: argparse._ActionsContainer, usage: str, text: str, **more: An
     """Add an option: ``--prune``, ``--project P``, or ``--flavor NAME…``, which can be repeated.
 
     :param usage: the option and the name of its value; FILE, DIR and SPEC are paths. Without a value, it is a flag, or
-        it has ``choices``: ``--state …``.
+        it has ``choices``: ``--state …``. One that can be repeated is a list, empty by default.
     :param text: the help.
     :param more: other arguments of argparse's ``add_argument``.
     """
@@ -47,7 +47,7 @@ def option(parser: argparse._ActionsContainer, usage: str, text: str, **more: An
     if value.removesuffix("…"):
         usual["metavar"] = value.removesuffix("…")
     if value.endswith("…"):
-        usual["action"] = "append"
+        usual |= {"action": "append", "default": []}
     if usual.get("metavar") in _PATHS:
         usual["type"] = Path
     parser.add_argument(name, help=text, **{**usual, **more})

@@ -53,5 +53,5 @@ gpustack quota show --project research"""
             present, project = cloud.own()
             return present, [[project], [project]]
         present, everyone = cloud.present(), cloud.all_projects()
-        projects = [cloud.named_project(name) for name in dict.fromkeys(parsed_args.project or ())] or everyone
+        projects = [cloud.named_project(name) for name in dict.fromkeys(parsed_args.project)] or everyone
         return replace(present, used={project.id: cloud.used(project.id) for project in projects}), [projects, everyone]

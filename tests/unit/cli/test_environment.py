@@ -46,6 +46,14 @@ def test_the_command_line_goes_before_the_environment(monkeypatch: pytest.Monkey
     assert (namespace.user, namespace.identity) == ("root", Path("/keys/ops"))
 
 
+def test_the_user_to_log_in_as_selects_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUSTACK_USER", "ops")
+    parser = Gpustack().parser_of("gpu list")
+    namespace = parser.parse_args([])
+    environment.Variables(parser).complete(namespace)
+    assert namespace.user == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "spec", "hosts"),
     [
