@@ -66,8 +66,8 @@ gpustack cloud plan gpustack.yaml;
 gpustack cloud plan gpustack.yaml --only flavors,quotas --exit-code -f json;
 gpustack cloud plan gpustack.yaml --prune --out change.plan"""
 
-    def add_more(self, parser: argparse.ArgumentParser) -> None:
-        super().add_more(parser)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        super().add_arguments(parser)
         option(parser, "--out FILE", "save the plan for `gpustack cloud apply FILE`")
 
     def after(self, parsed_args: argparse.Namespace) -> None:
@@ -98,8 +98,8 @@ gpustack cloud apply gpustack.yaml --yes --prune --only flavors;
 gpustack cloud apply change.plan --yes"""
     at_once = 8
 
-    def add_more(self, parser: argparse.ArgumentParser) -> None:
-        super().add_more(parser)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        super().add_arguments(parser)
         option(
             parser,
             "--confirm-within TIME",

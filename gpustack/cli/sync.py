@@ -34,14 +34,10 @@ class PlanCommand(OpenStackCommand):
         parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
         self.add_options(parser)
         add_format(parser)
-        self.add_more(parser)
+        add_exit_code(parser)
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """Add the options of both commands."""
-
-    def add_more(self, parser: argparse.ArgumentParser) -> None:
-        """Add the options of one of the two commands."""
-        add_exit_code(parser)
 
     def groups(self, parsed_args: argparse.Namespace) -> frozenset[str] | None:
         """The groups to sync; None for all of the spec."""
@@ -117,8 +113,8 @@ class ApplyCommand(ChangeCommand, PlanCommand):
 
     at_once = 0
 
-    def add_more(self, parser: argparse.ArgumentParser) -> None:
-        super().add_more(parser)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        super().add_arguments(parser)
         self.add_change_options(parser)
         if self.at_once:
             option(
