@@ -140,9 +140,6 @@ def _unseen(index: Index, fleet: Fleet) -> Iterator[Finding]:
                 yield finding(Code.OUT_OF_SERVICE_UNSEEN, place=f"{entry.host} {entry.card}", reason=entry.why)
 
 
-# --- from rows ------------------------------------------------------------------------------------------------------
-
-
 def _of_rows(index: Index) -> Iterator[Gpu]:
     """The GPUs of rows. A physical function whose virtual functions are offered is no GPU of its own."""
     parents = {(key(row.node), row.parent) for row in index.rows.values() if row.parent}
@@ -197,9 +194,6 @@ def _of_row(index: Index, row: Row, device: Device | None) -> Gpu:
     )
 
 
-# --- from Placement -------------------------------------------------------------------------------------------------
-
-
 def _of_devices(index: Index) -> Iterator[Gpu]:
     """The GPUs that only Placement has."""
     parents = {(key(row.node), row.parent) for row in index.rows.values() if row.parent}
@@ -245,9 +239,6 @@ def _model(index: Index, device: Device, ids: tuple[str, str], function: Functio
     return index.vgpu_name(device.node, device.address) or name_of(*ids, function)
 
 
-# --- from instances alone -------------------------------------------------------------------------------------------
-
-
 def _shares(index: Index, located: set[str]) -> Iterator[Gpu]:
     """One entry for each device of instances on hosts whose GPUs no source lists; the addresses are unknown."""
     for server in index.answers.servers or ():
@@ -265,9 +256,6 @@ def _shares(index: Index, located: set[str]) -> Iterator[Gpu]:
                     used=1,
                     sources=(Source.NOVA,),
                 )
-
-
-# --- from facts alone -----------------------------------------------------------------------------------------------
 
 
 def _not_offered(index: Index, listed: list[Gpu]) -> Iterator[Gpu]:
@@ -293,9 +281,6 @@ def _not_offered(index: Index, listed: list[Gpu]) -> Iterator[Gpu]:
                     link=str(main.link or ""),
                     sources=(Source.SNAPSHOT,),
                 )
-
-
-# --- remarks --------------------------------------------------------------------------------------------------------
 
 
 def _deleted_projects(listed: list[Gpu], answers: Answers) -> Iterator[Finding]:

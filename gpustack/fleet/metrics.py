@@ -52,9 +52,6 @@ def _gaps(fleet: Fleet) -> set[Source]:
     return {gap.source for gap in fleet.partial}
 
 
-# --- single GPUs ----------------------------------------------------------------------------------------------------
-
-
 def _of_gpus(fleet: Fleet) -> Iterator[Metric]:
     """The GPUs with an address."""
     listed = [gpu for gpu in fleet.gpus if gpu.address]
@@ -107,9 +104,6 @@ def _place(gpu: Gpu) -> tuple[str, str]:
 
 def _hostname(gpu: Gpu) -> str:
     return gpu.node or gpu.host
-
-
-# --- sums -----------------------------------------------------------------------------------------------------------
 
 
 def _sums(fleet: Fleet) -> Iterator[Metric]:

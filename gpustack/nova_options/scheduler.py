@@ -15,10 +15,12 @@ _IN_PLACEMENT = releases.option("filter_scheduler/pci_in_placement")
 _FILTERS = releases.option("filter_scheduler/enabled_filters")
 _ISOLATED = releases.option("scheduler/enable_isolated_aggregate_filtering")
 CONFINED = releases.option("scheduler/limit_tenants_to_placement_aggregate")
+_REQUIRED = releases.option("scheduler/placement_aggregate_required_for_tenants")
 _NO_FALLBACK = releases.option("workarounds/disable_fallback_pcpu_query")
 _CANDIDATES = releases.option("placement/max_allocation_candidates")
 _ALIAS = releases.option("pci/alias")
 _ZONE = releases.option("DEFAULT/default_schedule_zone")
+_UNZONED = releases.option("DEFAULT/default_availability_zone")
 DRIVER = releases.option("quota/driver")
 UNIFIED = "nova.quota.UnifiedLimitsDriver"
 """The driver that enforces the limits in Keystone."""
@@ -32,22 +34,26 @@ class Scheduler:
     :ivar filters: the enabled filters, in their order.
     :ivar isolated: whether the traits of aggregates keep out instances that do not require them.
     :ivar by_project: whether the metadata of aggregates restricts projects to their hosts.
+    :ivar required: whether a project without such an aggregate gets no host then.
     :ivar fallback: whether it asks Placement for ``VCPU`` too if an instance has dedicated processors.
     :ivar aliases: the names of the aliases; None if the files have none.
     :ivar candidates: the most candidates that Placement makes; None if it has no limit, or it is unknown.
     :ivar unified: whether nova-api enforces the limits in Keystone.
     :ivar zone: the availability zone of instances that request none; empty for any.
+    :ivar unzoned: the name of the zone of hosts that are in none.
     """
 
     by_devices: bool | None = None
     filters: tuple[str, ...] | None = None
     isolated: bool | None = None
     by_project: bool | None = None
+    required: bool | None = None
     fallback: bool | None = None
     aliases: frozenset[str] | None = None
     candidates: int | None = None
     unified: bool | None = None
     zone: str = ""
+    unzoned: str = "nova"
 
     def enables(self, name: str) -> bool | None:
         """Whether a filter is enabled; None if the files do not show it."""
@@ -76,9 +82,11 @@ def scheduler(paths: Sequence[Path]) -> Scheduler:
         filters=None if filters is None else tuple(dict.fromkeys(map(str.strip, filters.split(",")))),
         isolated=_enabled(configuration, _ISOLATED, default),
         by_project=_enabled(configuration, CONFINED, default),
+        required=_enabled(configuration, _REQUIRED, default),
         fallback=None if without_fallback is None else not without_fallback,
         unified=None if (driver := configuration.value(DRIVER)) is None else driver.strip() == UNIFIED,
         zone=configuration.value(_ZONE) or "",
+        unzoned=configuration.value(_UNZONED) or "nova",
     )
 
 

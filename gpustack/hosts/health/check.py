@@ -114,9 +114,6 @@ def _is_outdated(event: Event, driver: str | None) -> bool:
     return event.kind == "bar-unplaced" or (event.kind in _OF_BINDING and driver not in (None, event.kind))
 
 
-# --- errors of the link ---------------------------------------------------------------------------------------------
-
-
 def _counted(host: Host, gpu: Gpu) -> list[Function]:
     """The functions whose counters concern a card: its own, and the port above it, where its errors may count."""
     port = host.functions.get(gpu.main.parent or "")
@@ -161,9 +158,6 @@ def _errors(host: Host, gpu: Gpu, errors: dict[str, ErrorCounters | None]) -> It
         yield finding(Code.CORRECTED_ERRORS, place=place, errors=", ".join(corrected))
 
 
-# --- vGPUs ----------------------------------------------------------------------------------------------------------
-
-
 def _vgpus(host: Host, gpu: Gpu) -> Iterator[Finding]:
     """A card that lacks vGPUs of the type that the unit prepares at boot; the record of the unit has the type."""
     for number, name in wanted_at_boot(host, gpu.main):
@@ -173,9 +167,6 @@ def _vgpus(host: Host, gpu: Gpu) -> Iterator[Finding]:
             present = kind if isinstance(kind, str) else f"virtual functions with the type: {typed} of {number}"
             reason = skipped_at_boot(host).get(gpu.main.address, present)
             yield finding(Code.VGPU_CARD_LEFT_OUT, place=place_of(host, gpu), wanted=f"vGPU type {name}", reason=reason)
-
-
-# --- messages of the kernel -----------------------------------------------------------------------------------------
 
 
 def _new_events(host: Host, earlier: Host | None) -> list[Event]:
@@ -219,9 +210,6 @@ def sign_findings(signs: Iterable[Event], place: str, host: str = "HOST", gpu: s
             host=host,
             address=gpu or address or "ADDRESS",
         )
-
-
-# --- cards ----------------------------------------------------------------------------------------------------------
 
 
 def _cards(host: Host, baseline: Host | None) -> Iterator[Finding]:

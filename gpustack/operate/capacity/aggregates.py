@@ -12,9 +12,16 @@ from gpustack.nova_options.scheduler import Scheduler
 from gpustack.operate.capacity.model import Demand, Host, Outcome, Reason, Step
 from gpustack.spec.extra_specs import REQUIRED, TRAIT
 
-EXTRA_SPECS = "AggregateInstanceExtraSpecsFilter"
+EXTRA_SPECS, TYPES = "AggregateInstanceExtraSpecsFilter", "AggregateTypeAffinityFilter"
+IMAGES = "AggregateImagePropertiesIsolation"
+"""It compares properties of images, and has no effect without an image."""
 ISOLATED, TENANTS = "isolate_aggregates", "require_tenant_aggregate"
 """Filters of requests, which make Placement leave out hosts."""
+_OPTIONS = {
+    ISOLATED: "[scheduler] enable_isolated_aggregate_filtering",
+    TENANTS: "[scheduler] limit_tenants_to_placement_aggregate",
+}
+"""The options that enable them."""
 ZONE = "availability_zone"
 _NUMBERS: Mapping[str, Callable[[float, float], bool]] = {
     "=": operator.ge,
@@ -41,38 +48,27 @@ def zone_of(metadata: Mapping[str, frozenset[str]]) -> str:
 
 def refusals(host: Host, demand: Demand, scheduler: Scheduler) -> Iterator[Step]:
     """Yield the steps at which a host refuses a flavor, or may refuse it if the option is not known."""
-    projects = any(name.startswith(PROJECTS) for name in host.metadata)
-    # Which project boots is not known.
-    by_project = False if scheduler.by_project is False and scheduler.enables(BY_PROJECT) is False else None
-    lacks = ", ".join(sorted(demand.aggregate))
-    for name, enabled, applies, doubt, wanted in (
-        (
-            EXTRA_SPECS,
-            scheduler.enables(EXTRA_SPECS),
-            not _has(host, demand.aggregate),
-            f"{EXTRA_SPECS}, if it is enabled, refuses hosts without {lacks} in an aggregate",
-            ", ".join(f"{name}={value}" for name, value in sorted(demand.aggregate.items())),
-        ),
-        (
-            ISOLATED,
-            scheduler.isolated,
-            bool(_isolating(host) - demand.required),
-            "[scheduler] enable_isolated_aggregate_filtering, if it is on, refuses aggregates with other traits",
-            f"a flavor with the traits {', '.join(sorted(_isolating(host)))}",
-        ),
-        (
-            BY_PROJECT,
-            scheduler.enables(BY_PROJECT),
-            bool(demand.project and projects) and demand.project not in _projects(host),
-            f"{BY_PROJECT}, if it is enabled, refuses hosts of other projects",
-            f"{PROJECTS}={demand.project}",
-        ),
-        (TENANTS, by_project, projects and not demand.project, "some hosts are in aggregates for projects", PROJECTS),
+    on, own, lacks = scheduler.enables, f"{PROJECTS}={demand.project}", ", ".join(sorted(demand.aggregate))
+    projects, traits = _projects(host), _isolating(host)
+    types = host.metadata.get("instance_type", (demand.flavor,))
+    needed = f"a flavor with the traits {', '.join(sorted(traits))}"
+    metadata = ", ".join(f"{name}={value}" for name, value in sorted(demand.aggregate.items()))
+    outside = demand.confined is not None and host.name not in demand.confined
+    other = bool(demand.project and projects) and demand.project not in projects
+    for step, enabled, applies, refused, wanted in (
+        (EXTRA_SPECS, on(EXTRA_SPECS), not _has(host, demand.aggregate), f"without {lacks} in an aggregate", metadata),
+        (ISOLATED, scheduler.isolated, traits - demand.required, "of aggregates with other traits", needed),
+        (BY_PROJECT, on(BY_PROJECT), other, "of other projects", own),
+        (TENANTS, scheduler.by_project, outside, "outside the project's aggregates", own),
+        (TYPES, on(TYPES), demand.flavor not in types, "for other flavors", f"instance_type={demand.flavor}"),
     ):
         if applies and enabled:
-            yield Step(name=name, outcome=Outcome.FAILED, wanted=wanted, reason=Reason.AGGREGATE)
+            yield Step(name=step, outcome=Outcome.FAILED, wanted=wanted, reason=Reason.AGGREGATE)
         elif applies and enabled is None:
-            yield Step(name=name, outcome=Outcome.UNKNOWN, doubt=doubt)
+            doubt = f"{_OPTIONS.get(step, step)}, if it is enabled, refuses hosts {refused}"
+            yield Step(name=step, outcome=Outcome.UNKNOWN, doubt=doubt)
+    if projects and not demand.project and (scheduler.by_project, on(BY_PROJECT)) != (False, False):
+        yield Step(name=TENANTS, outcome=Outcome.UNKNOWN, doubt="some hosts are in aggregates for projects")
 
 
 def _projects(host: Host) -> frozenset[str]:

@@ -29,7 +29,6 @@ from gpustack.operate.capacity.model import Capacity, Demand, Host, Reason
 from gpustack.spec.model import Spec
 
 if TYPE_CHECKING:
-    from gpustack.novadb.cells import Cell
     from gpustack.novadb.model import NodeResources
 
 
@@ -41,6 +40,7 @@ class State:
     :ivar scheduler: the options of nova-scheduler that are known.
     :ivar flavors: the flavors of the cloud by name; None if they were not read.
     :ivar placed: the host of each instance on one, by its id.
+    :ivar aggregates: all aggregates of the cloud.
     """
 
     hosts: tuple[Host, ...]
@@ -48,6 +48,7 @@ class State:
     scheduler: Scheduler = field(default_factory=Scheduler)
     flavors: Mapping[str, Flavor] | None = None
     placed: Mapping[str, str] = field(default_factory=dict)
+    aggregates: Sequence[Aggregate] = ()
 
 
 def state(
@@ -83,7 +84,12 @@ def state(
         fleet, placed = join(answers), {server.id: server.host for server in answers.servers or () if server.host}
     hypervisors, aggregates = compute.hypervisors(cloud), compute.aggregates(cloud)
     known = scheduler or Scheduler()
-    computes, problems = _computes(found.with_hosts if found and not empty else ())
+    computes: Mapping[str, NodeResources] = {}
+    problems: Sequence[str] = ()
+    if found is not None and found.with_hosts and not empty:
+        from gpustack.novadb.node_resources import read as read_cells
+
+        computes, problems = read_cells(found.with_hosts)
     sources = Sources(
         fleet=fleet,
         hypervisors=hypervisors,
@@ -100,24 +106,17 @@ def state(
         scheduler=known,
         flavors={flavor.name: flavor for flavor in FlavorCloud(cloud, Flavor).flavors()},
         placed=placed,
+        aggregates=aggregates,
     )
 
 
 def _zone(aggregates: Sequence[Aggregate], wanted: str, scheduler: Scheduler) -> str:
     zones = sorted({zone for entry in aggregates for zone in [entry.metadata.get(ZONE)] if zone})
-    if wanted and wanted not in zones:
+    if wanted and wanted not in (*zones, scheduler.unzoned):
         remedy = f"zones of aggregates: {', '.join(zones) or 'none'}"
         raise UsageError(f"no aggregate has the availability zone {wanted!r}", remedy=remedy)
-    # Nova ignores a default zone that no aggregate has.
-    return wanted or (scheduler.zone if scheduler.zone in zones else "")
-
-
-def _computes(cells: Sequence[Cell]) -> tuple[Mapping[str, NodeResources], Sequence[str]]:
-    if not cells:
-        return {}, ()
-    from gpustack.novadb.node_resources import read as read_cells
-
-    return read_cells(cells)
+    # Nova ignores a zone that no aggregate has, such as that of hosts without one.
+    return zone if (zone := wanted or scheduler.zone) in zones else ""
 
 
 def assess(cloud: Connection, known: State, demand: Demand, progress: Progress = silent) -> Capacity:

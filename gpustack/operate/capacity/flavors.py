@@ -18,7 +18,7 @@ from gpustack.cloud.servers import requested_classes
 from gpustack.fleet.cards import kinds_of, vgpu_requests
 from gpustack.nova_options.scheduler import Scheduler, by_devices
 from gpustack.offer.flavor.flavors import WantedFlavor
-from gpustack.operate.capacity.aggregates import EXTRA_SPECS
+from gpustack.operate.capacity.aggregates import EXTRA_SPECS, IMAGES
 from gpustack.operate.capacity.model import Demand, PlacementRequest
 from gpustack.operate.capacity.topology import (
     HYPERTHREADING,
@@ -93,8 +93,18 @@ _TRAITS = {
 }
 """Extra specs, or properties of images, that require a trait."""
 _TPM = {"1.2": "COMPUTE_SECURITY_TPM_1_2", "2.0": "COMPUTE_SECURITY_TPM_2_0"}
-_UNMODELLED = re.compile(r"(resources|trait)[^:]+:|capabilities:|hw:(mem_encryption|maxphysaddr_bits)|[^:]+\Z")
+_UNMODELLED = re.compile(
+    r"(resources|trait)[^:]+:|capabilities:|accel:|hw:(mem_encryption|maxphysaddr_bits|virtio_packed_ring"
+    r"|ephemeral_encryption|tpm_secret_security)|[^:]+\Z"
+)
 """Extra specs that restrict hosts in ways that are not counted here. Names without namespace match aggregates."""
+_OF_IMAGE = re.compile(
+    r"(hw_)?(architecture|vm_mode)|img_hv_|hypervisor_(type|version)|hw_(mem_encryption|maxphysaddr_bits"
+    r"|virtio_packed_ring|ephemeral_encryption|firmware_stateless)"
+)
+"""Properties of images that do so: ImagePropertiesFilter compares the first ones."""
+_USUAL = frozenset(("x86_64", "amd64", "kvm", "qemu", "hvm", "false"))
+"""Their values that every host with GPUs has."""
 
 
 def demand_of(
@@ -120,7 +130,8 @@ def demand_of(
     vgpus, split, specs = _vgpus(spec, specs)
     gpus = {**gpus, **vgpus}
     request = BootRequest(vcpus=sizes.vcpus, ram=sizes.ram, specs=specs, image=image or {})
-    policies = [spec.models[model].numa_policy for alias in gpus for model in spec.models_of(alias)]
+    models = [model for alias in gpus for model in spec.models_of(alias)]
+    policies = [spec.models[model].numa_policy for model in models]
     of_alias = "required" if "required" in policies else next(filter(None, policies), None)
     topology: Topology | None = None
     requests, affinity, refused = [PlacementRequest(amounts={})], "", ""
@@ -133,6 +144,9 @@ def demand_of(
     known = scheduler.aliases if scheduler else None
     if known is not None and (missing := sorted(gpus.keys() - vgpus.keys() - known)):
         refused = refused or f"the alias {', '.join(missing)} is not in nova.conf"
+    classes = _classes(spec, gpus) if by_devices(scheduler, spec) else ()
+    # Placement finds every combination. Without it, the first alias can take the GPUs that only the second one needs.
+    shared = [] if classes or len(set(models)) == len(models) else [f"the order of {', '.join(gpus)}"]
     second = requests[1] if len(requests) > 1 and not (scheduler and scheduler.fallback is False) else None
     return Demand(
         flavor=name,
@@ -147,8 +161,13 @@ def demand_of(
         topology=topology,
         policy=affinity or of_alias or "legacy",
         aggregate=_aggregate(specs, every=bool(scheduler and scheduler.enables(EXTRA_SPECS))),
-        unmodelled=tuple(sorted(key for key in specs if key != OLD_HIDE and _UNMODELLED.match(key))),
-        classes=_classes(spec, gpus) if by_devices(scheduler, spec) else (),
+        unmodelled=(
+            *sorted(key for key in specs if key != OLD_HIDE and _UNMODELLED.match(key)),
+            *(f"the image's {k}" for k, v in (image or {}).items() if _OF_IMAGE.match(k) and v.lower() not in _USUAL),
+            *shared,
+            *([IMAGES] if image and scheduler and scheduler.enables(IMAGES) else []),
+        ),
+        classes=classes,
         vgpus={name: name in split for name in vgpus},
         refused=refused,
         in_cloud=in_cloud,

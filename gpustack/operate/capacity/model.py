@@ -171,6 +171,7 @@ class Demand(PlacementRequest):
     :ivar refused: why Nova's API refuses the flavor; empty if it accepts it.
     :ivar in_cloud: whether the cloud has the flavor.
     :ivar project: the id of the project of the instances; empty if unknown.
+    :ivar confined: the hosts of the aggregates that are for the project; None if none is.
     :ivar neighbors: rules about other instances on the host; None if they are unknown.
     :ivar quota: which quota of the project refuses one instance; empty if none does, None if unknown.
     """
@@ -191,6 +192,7 @@ class Demand(PlacementRequest):
     refused: str = ""
     in_cloud: bool = True
     project: str = ""
+    confined: frozenset[str] | None = None
     neighbors: tuple[Neighbors, ...] | None = None
     quota: str | None = None
 

@@ -38,16 +38,12 @@ def rooms(cloud: Connection, nodes: Iterable[str]) -> Rooms:
     """
     doing = "read the free resources"
     found = summaries(cloud, "MEMORY_MB", nodes, doing)
-    amounts: dict[str, dict[str, int]] = {}
-    capacities: dict[str, dict[str, int]] = {}
-    pooled = False
     with well_formed(doing):
-        for uuid, summary in found.items():
-            free = {name: int(of["capacity"]) - int(of["used"]) for name, of in summary["resources"].items()}
-            if uuid == summary["root_provider_uuid"]:
-                amounts[uuid] = free
-                capacities[uuid] = {name: int(of["capacity"]) for name, of in summary["resources"].items()}
-                pooled |= "DISK_GB" in free and "MEMORY_MB" not in free
+        roots = {uuid: each["resources"].items() for uuid, each in found.items() if uuid == each["root_provider_uuid"]}
+        capacities = {uuid: {name: int(of["capacity"]) for name, of in each} for uuid, each in roots.items()}
+        used = {uuid: {name: int(of["used"]) for name, of in each} for uuid, each in roots.items()}
+    amounts = {uuid: {name: total - used[uuid][name] for name, total in of.items()} for uuid, of in capacities.items()}
+    pooled = any("DISK_GB" in free and "MEMORY_MB" not in free for free in amounts.values())
     lacking = frozenset(uuid for uuid, free in amounts.items() if "DISK_GB" not in free)
     return Rooms(amounts=amounts, capacities=capacities, shared=lacking if pooled else frozenset())
 

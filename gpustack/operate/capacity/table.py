@@ -1,6 +1,6 @@
 """The rows of `gpustack capacity`, and the reasons in words. Pure."""
 
-from gpustack.base.columns import Column
+from gpustack.base.columns import Column, described
 from gpustack.base.files import data_table
 from gpustack.base.operations import counted
 from gpustack.base.text import listed
@@ -54,6 +54,20 @@ def _free(capacity: Capacity) -> str:
     return f"at most {capacity.free}" if capacity.free_is_limit else str(capacity.free)
 
 
+HOST_COLUMNS: tuple[Column[tuple[Demand, HostCapacity]], ...] = (
+    Column("flavor", lambda row: row[0].flavor, "Flavor"),
+    Column("host", lambda row: row[1].host, "Host"),
+    Column("zone", lambda row: row[1].zone or None, "Zone"),
+    Column("fits", lambda row: row[1].fits, "Fits"),
+    Column("gpus_left", lambda row: row[1].left, "GPUs left"),
+    Column(
+        "reason",
+        lambda row: row[1].reason and row[1].reason.value,
+        "Limit",
+        lambda row: host_text(row[1].reason, row[0]),
+    ),
+)
+"""The columns of a flavor on each host."""
 COLUMNS: tuple[Column[Capacity], ...] = (
     Column("flavor", lambda entry: entry.demand.flavor, "Flavor", lambda entry: _name(entry.demand)),
     Column("gpus", lambda entry: dict(entry.demand.gpus), "GPUs", lambda entry: request(entry.demand)),
@@ -63,16 +77,7 @@ COLUMNS: tuple[Column[Capacity], ...] = (
     Column("free_gpus_exact", lambda entry: entry.most is not None and not entry.free_is_limit),
     Column(
         "hosts",
-        lambda entry: [
-            {
-                "host": host.host,
-                "zone": host.zone or None,
-                "fits": host.fits,
-                "gpus_left": host.left,
-                "reason": host.reason and host.reason.value,
-            }
-            for host in entry.hosts
-        ],
+        lambda entry: [described(HOST_COLUMNS[1:], (entry.demand, host)) for host in entry.hosts],
         "",
         lambda entry: listed([host.host for host in entry.hosts], SHOWN_HOSTS),
     ),
@@ -95,17 +100,3 @@ COLUMNS: tuple[Column[Capacity], ...] = (
     Column("in_cloud", lambda entry: entry.demand.in_cloud),
 )
 """The columns of flavors."""
-HOST_COLUMNS: tuple[Column[tuple[Demand, HostCapacity]], ...] = (
-    Column("flavor", lambda row: row[0].flavor, "Flavor"),
-    Column("host", lambda row: row[1].host, "Host"),
-    Column("zone", lambda row: row[1].zone or None, "Zone"),
-    Column("fits", lambda row: row[1].fits, "Fits"),
-    Column("gpus_left", lambda row: row[1].left, "GPUs left"),
-    Column(
-        "reason",
-        lambda row: row[1].reason and row[1].reason.value,
-        "Limit",
-        lambda row: host_text(row[1].reason, row[0]),
-    ),
-)
-"""The columns of a flavor on each host."""

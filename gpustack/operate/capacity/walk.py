@@ -6,11 +6,12 @@ and the claim of nova-compute, which repeats NUMA nodes and PCI devices.
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from gpustack.base.operations import counted
 from gpustack.nova_options.aggregates import BY_PROJECT
 from gpustack.nova_options.scheduler import Scheduler
-from gpustack.operate.capacity.aggregates import EXTRA_SPECS, ISOLATED, TENANTS, refusals
+from gpustack.operate.capacity.aggregates import EXTRA_SPECS, IMAGES, ISOLATED, TENANTS, TYPES, refusals
 from gpustack.operate.capacity.model import BY_CLASS, Demand, Outcome, PlacementRequest, Reason, Step
 from gpustack.operate.capacity.room import Claim, Room
 
@@ -26,8 +27,16 @@ CELL = "enabled cells"
 """The scheduler leaves out the hosts of disabled cells, after Placement and before its filters."""
 STATUS, ZONE = "compute_status_filter", "map_az_to_placement_aggregate"
 CLAIM = "claim of nova-compute: "
-ASSUMED = (*(COMPUTE, CAPABILITIES, "ImagePropertiesFilter", *GROUPS.values()), *(EXTRA_SPECS, BY_PROJECT, NUMA, PCI))
+ASSUMED = (
+    *(COMPUTE, CAPABILITIES, "ImagePropertiesFilter", *GROUPS.values()),
+    *(EXTRA_SPECS, BY_PROJECT, TYPES, NUMA, PCI),
+)
 """The filters of a configuration that is not known. Those of aggregates and capabilities count as a doubt."""
+_NEUTRAL = (
+    *("ImagePropertiesFilter", IMAGES, *GROUPS.values(), *HINTS.values(), "JsonFilter", "SimpleCIDRAffinityFilter"),
+    *("AllHostsFilter", "AvailabilityZoneFilter", "IoOpsFilter", "AggregateIoOpsFilter"),
+)
+"""Filters without a doubt of their own: of images, server groups and hints, of the zone, and of builds in progress."""
 UNKNOWN_NODES = "the NUMA nodes of {hosts} are not known"
 SHARED_DISK = "the disk of {hosts} is a shared pool"
 FALLBACK = (
@@ -97,10 +106,8 @@ class _Walker:
     def steps(self) -> Iterator[Step]:
         host, demand = self.room.host, self.demand
         yield _failed("API", Reason.API, demand.refused) if demand.refused else Step(name="API")
-        if demand.quota:
-            yield _failed(QUOTA, Reason.QUOTA, demand.quota)
-        else:
-            yield Step(name=QUOTA, outcome=Outcome.UNKNOWN if demand.quota is None else Outcome.PASSED)
+        quota = Step(name=QUOTA, outcome=Outcome.UNKNOWN if demand.quota is None else Outcome.PASSED)
+        yield _failed(QUOTA, Reason.QUOTA, demand.quota) if demand.quota else quota
         yield from self._policies()
         yield self._aggregate(TENANTS)
         for name, reason in ((ZONE, Reason.ZONE), (STATUS, Reason.DISABLED)):
@@ -108,11 +115,14 @@ class _Walker:
         yield self._aggregate(ISOLATED)
         yield from self._placement()
         yield _failed(CELL, Reason.CELL) if host.closed is Reason.CELL else Step(name=CELL)
+        unmodelled = Outcome.UNKNOWN if demand.unmodelled else Outcome.PASSED
+        if demand.unmodelled:
+            doubt = f"the effect of {', '.join(demand.unmodelled)} is not counted"
+            yield Step(name="other properties", outcome=unmodelled, doubt=doubt)
         filters: Mapping[str, Callable[[], Step]] = {
             COMPUTE: lambda: _failed(COMPUTE, Reason.DOWN) if host.closed is Reason.DOWN else Step(name=COMPUTE),
-            CAPABILITIES: self._capabilities,
-            EXTRA_SPECS: lambda: self._aggregate(EXTRA_SPECS),
-            BY_PROJECT: lambda: self._aggregate(BY_PROJECT),
+            CAPABILITIES: partial(Step, name=CAPABILITIES, outcome=unmodelled),
+            **{name: partial(self._aggregate, name) for name in (EXTRA_SPECS, BY_PROJECT, TYPES)},
             NUMA: lambda: self._numa(NUMA),
             PCI: lambda: self._pci(PCI),
         }
@@ -120,7 +130,8 @@ class _Walker:
             filters = {**filters, **{name: self._neighbors(name) for name in (*GROUPS.values(), *HINTS.values())}}
         enabled = ASSUMED if self.scheduler.filters is None else self.scheduler.filters
         for name in enabled:
-            yield filters[name]() if name in filters else Step(name=name, outcome=Outcome.UNKNOWN)
+            doubt = "" if name in _NEUTRAL else f"the effect of {name} is not counted"
+            yield filters[name]() if name in filters else Step(name=name, outcome=Outcome.UNKNOWN, doubt=doubt)
         yield from (check(f"{CLAIM}{kind}") for kind, check in (("NUMA", self._numa), ("PCI", self._pci)))
         yield Step(name="GPUs", outcome=Outcome.UNKNOWN, doubt=host.doubt) if host.doubt else Step(name="GPUs")
 
@@ -143,12 +154,6 @@ class _Walker:
 
     def _aggregate(self, name: str) -> Step:
         return self.refusals.get(name) or Step(name=name)
-
-    def _capabilities(self) -> Step:
-        if not self.demand.unmodelled:
-            return Step(name=CAPABILITIES)
-        doubt = f"the effect of {', '.join(self.demand.unmodelled)} is not counted"
-        return Step(name=CAPABILITIES, outcome=Outcome.UNKNOWN, doubt=doubt)
 
     def _placement(self) -> Iterator[Step]:
         """The first request that a host can meet; else the lacks of the first one."""

@@ -142,9 +142,6 @@ class OutagePlan:
         }
 
 
-# --- out of service -------------------------------------------------------------------------------------------------
-
-
 def disable(seen: Seen, reason: str, since: str, *, close: bool | None = None) -> OutagePlan:
     """Plan to take a GPU out of service.
 
@@ -252,9 +249,6 @@ def _render(seen: Seen) -> str:
     return f"render and install the {part} of {seen.host}: {command}, or the playbook nova.yml"
 
 
-# --- back in service ------------------------------------------------------------------------------------------------
-
-
 def enable(seen: Seen, *, take_over: bool = False) -> OutagePlan:
     """Plan to bring a GPU back. The reservation is ended explicitly: a provider that survived keeps it.
 
@@ -295,9 +289,6 @@ def _steps_on(seen: Seen) -> Iterator[str]:
         yield _render(seen)
         yield f"restart nova-compute of {seen.host}"
         yield "run this command again: it reports whether Nova has the GPU"
-
-
-# --- both -----------------------------------------------------------------------------------------------------------
 
 
 def _state(seen: Seen) -> str:

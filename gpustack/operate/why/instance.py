@@ -23,6 +23,7 @@ from gpustack.cloud.servers import ActionStep, Event, Server
 from gpustack.hosts.health.kernel_log import table
 from gpustack.offer.guest import check
 from gpustack.offer.guest.inside import console
+from gpustack.operate.capacity.aggregates import ZONE
 from gpustack.operate.capacity.assess import State
 from gpustack.operate.capacity.flavors import demand_of_present
 from gpustack.operate.capacity.model import Neighbors, Reason
@@ -274,13 +275,11 @@ def _with_request(known: BootRecord, sources: WhySources) -> BootRecord:
 
 
 def _in_zone(read: State, zone: str) -> State:
-    """The hosts of a zone; a zone that no aggregate has is that of hosts without one."""
-    of_zone = {host.name for host in read.hosts if host.zone == zone}
-    of_zone = of_zone or {host.name for host in read.hosts if not host.zone}
-    hosts = read.hosts
-    if zone:
-        hosts = tuple(h if h.closed or h.name in of_zone else replace(h, closed=Reason.ZONE) for h in hosts)
-    return replace(read, hosts=hosts)
+    """The hosts of a zone. Nova ignores a zone that no aggregate has, such as that of hosts without one."""
+    if all(entry.metadata.get(ZONE) != zone for entry in read.aggregates):
+        return read
+    hosts = (h if h.closed or h.zone == zone else replace(h, closed=Reason.ZONE) for h in read.hosts)
+    return replace(read, hosts=tuple(hosts))
 
 
 def _of_failure(found: InstanceAnswer, failed: Failure) -> list[Finding]:

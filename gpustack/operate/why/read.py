@@ -15,7 +15,7 @@ from gpustack.base.hostnames import key
 from gpustack.base.text import listed
 from gpustack.cloud import Connection, compute, identity
 from gpustack.cloud.flavors import Flavor, FlavorCloud
-from gpustack.cloud.image import ImageCloud
+from gpustack.cloud.image import Image, ImageCloud
 from gpustack.cloud.limits import LimitsCloud
 from gpustack.cloud.session import Progress, silent
 from gpustack.fleet.read import Databases
@@ -123,8 +123,9 @@ def answer(cloud: Connection, question: FlavorQuestion, sources: WhySources) -> 
     spec = load_spec(sources.spec, sources.facts)
     known = sources.state(cloud, spec, question.zone)
     flavor = _flavor(known, question.name)
-    properties = _image(cloud, question.image) if question.image else None
-    demand = demand_of_present(spec, flavor, sources.scheduler, properties)
+    image = _image(cloud, question.image) if question.image else None
+    demand = demand_of_present(spec, flavor, sources.scheduler, image.properties if image else None)
+    demand = replace(demand, refused=demand.refused or (_unfit(image, flavor) if image else ""))
     if not demand.gpus:
         alias = flavor.extra_specs.get(ALIAS)
         remedy = f"Nova reads NAME:COUNT, not {alias!r}" if alias else "name a flavor with it"
@@ -155,6 +156,7 @@ def judged(
     :raises UsageError: if there is no such host.
     :raises CloudError: if Placement does not answer.
     """
+    demand = replace(demand, confined=_confined(known, demand.project))
     accepted = accepted_by(cloud, known, demand, progress)
     hosts = known.hosts
     steps = None
@@ -171,6 +173,14 @@ def judged(
     )
 
 
+def _confined(known: State, project: str) -> frozenset[str] | None:
+    """The hosts of the aggregates that Nova's require_tenant_aggregate finds for a project; None if it finds none."""
+    own = [entry for entry in known.aggregates if entry.projects and project in entry.metadata.values()]
+    if not (own or (project and known.scheduler.required)):
+        return None
+    return frozenset(host.name for host in known.hosts if any(entry.has(host.name) for entry in own))
+
+
 def _flavor(known: State, name: str) -> Flavor:
     flavors = known.flavors or {}
     found = flavors.get(name) or next((flavor for flavor in flavors.values() if flavor.id == name), None)
@@ -185,15 +195,28 @@ def unknown(noun: str, name: str, names: Sequence[str]) -> UsageError:
     return UsageError(f"there is no {noun} {name!r}", remedy=f"use one of: {listed(near, _SHOWN) or 'none is known'}")
 
 
-def _image(cloud: Connection, name: str) -> dict[str, str]:
-    """The properties of an image."""
+def _image(cloud: Connection, name: str) -> Image:
+    """The image with a name or id."""
     images = ImageCloud(cloud).images([name])
     found = [image for image in images if name in (image.id, image.name)]
     if len(found) > 1:
         raise UsageError(f"{len(found)} images are named {name!r}", remedy=f"use an id, such as {found[0].id}")
     if not found:
         raise unknown("image", name, [image.name for image in images])
-    return dict(found[0].properties)
+    return found[0]
+
+
+def _unfit(image: Image, flavor: Flavor) -> str:
+    """Why Nova's API refuses an image with a flavor (nova/compute/api.py, ``_validate_flavor_image_nostatus``)."""
+    ram, disk, gib = flavor.sizes.ram, flavor.sizes.disk, 1 << 30
+    if image.status != "active":
+        return f"the image {image.name} is {image.status}"
+    if image.min_ram > ram:
+        return f"the image {image.name} needs {image.min_ram} MiB of RAM (min_ram), the flavor has {ram}"
+    needed = max(image.min_disk * gib, image.size)
+    if disk and needed > disk * gib:  # without a root disk in the flavor, the disk is as large as the image
+        return f"the image {image.name} needs {-(-needed // gib)} GiB of disk, the flavor has {disk}"
+    return ""
 
 
 def _of_project(
@@ -215,7 +238,10 @@ def _of_project(
     except CloudError as error:
         gaps.append(error.what)
         return demand, None
-    needs = {"instances": 1, "cores": demand.vcpus, "ram": demand.ram, **demand.amounts}
+    cores, ram = demand.vcpus, demand.ram
+    if scheduler.unified:  # Nova counts what it requests from Placement: PCPU is not VCPU
+        cores, ram = demand.amounts.get("VCPU", 0), demand.amounts.get("MEMORY_MB", 0)
+    needs = {"instances": 1, "cores": cores, "ram": ram, **demand.amounts}
     needs = {name: need for name, need in needs.items() if need}
     left = {name: limit - used for name, (limit, used) in quotas.items() if limit >= 0 and name in needs}
     over = (f"{name} needs {needs[name]}, {max(rest, 0)} left" for name, rest in left.items() if rest < needs[name])

@@ -23,11 +23,19 @@ def test_options_of_a_directory(tmp_path: Path) -> None:
     text = "[filter_scheduler]\npci_in_placement = yes\nenabled_filters = ComputeFilter, PciPassthroughFilter\n"
     (tmp_path / "nova.conf.d" / "50.conf").write_text(text)
     found = scheduler([tmp_path])
-    assert (found.by_devices, found.zone) == (True, "az1")
+    assert (found.by_devices, found.zone, found.unzoned) == (True, "az1", "nova")
     # The files that have the filters are those of nova-scheduler.
-    assert (found.isolated, found.by_project) == (False, False)
+    assert (found.isolated, found.by_project, found.required) == (False, False, False)
     assert (found.enables("PciPassthroughFilter"), found.enables("NUMATopologyFilter")) == (True, False)
     assert (found.filters, found.fallback) == (("ComputeFilter", "PciPassthroughFilter"), True)
+
+
+def test_projects_can_need_an_aggregate_and_the_default_zone_another_name(tmp_path: Path) -> None:
+    (tmp_path / "nova.conf").write_text(
+        "[DEFAULT]\ndefault_availability_zone = rest\n[scheduler]\nplacement_aggregate_required_for_tenants = true\n"
+    )
+    found = scheduler([tmp_path])
+    assert (found.unzoned, found.required) == ("rest", True)
 
 
 def test_aliases_and_the_limit_of_placement(tmp_path: Path) -> None:

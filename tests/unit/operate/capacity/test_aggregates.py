@@ -9,7 +9,7 @@ import pytest
 from gpustack.nova_options.aggregates import Aggregate, metadata_of
 from gpustack.nova_options.scheduler import Scheduler
 from gpustack.operate.capacity.aggregates import EXTRA_SPECS as FILTER
-from gpustack.operate.capacity.aggregates import matches, zone_of
+from gpustack.operate.capacity.aggregates import TYPES, matches, zone_of
 from gpustack.operate.capacity.count import capacity
 from gpustack.operate.capacity.model import Cards, Demand, Host, Reason
 
@@ -109,3 +109,31 @@ def test_hosts_of_other_projects_are_refused(project: str, number: int) -> None:
     hosts = [host("gpu1", {"filter_tenant_id2": frozenset({"p1"})}), host("gpu2")]
     found = capacity(hosts, replace(demand(), project=project), scheduler=BY_PROJECT)
     assert (found.least, found.most) == (number, number)
+
+
+@pytest.mark.parametrize(
+    ("by_project", "confined", "numbers"),
+    [
+        (True, frozenset({"gpu2"}), (2, 2)),
+        (True, frozenset(), (0, 0)),  # placement_aggregate_required_for_tenants, and no aggregate is for it
+        (True, None, (4, 4)),
+        (False, frozenset({"gpu2"}), (4, 4)),
+        (None, frozenset({"gpu2"}), (2, 4)),
+    ],
+)
+def test_a_project_with_an_aggregate_gets_its_hosts_only(
+    by_project: bool | None, confined: frozenset[str] | None, numbers: tuple[int, int]
+) -> None:
+    known = Scheduler(filters=(), isolated=False, by_project=by_project)
+    found = capacity([host("gpu1"), host("gpu2")], replace(demand(), project="p1", confined=confined), scheduler=known)
+    assert (found.least, found.most) == numbers
+
+
+@pytest.mark.parametrize(("types", "number"), [({"f", "g"}, 4), ({"g"}, 2), (set(), 4)])
+def test_an_aggregate_of_flavors_refuses_others(types: set[str], number: int) -> None:
+    metadata = {"instance_type": frozenset(types)} if types else {}
+    known = Scheduler(filters=(TYPES,), isolated=False, by_project=False)
+    found = capacity([host("gpu1", metadata), host("gpu2")], demand(), scheduler=known)
+    assert (found.least, found.most) == (number, number)
+    unknown = capacity([host("gpu1", metadata), host("gpu2")], demand())
+    assert (unknown.least, unknown.most) == (number, 4)

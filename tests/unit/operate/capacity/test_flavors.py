@@ -12,6 +12,7 @@ from gpustack.nova_options.releases import release
 from gpustack.nova_options.scheduler import Scheduler
 from gpustack.offer.flavor.desired import wanted
 from gpustack.offer.flavor.flavors import WantedFlavor
+from gpustack.operate.capacity.aggregates import IMAGES
 from gpustack.operate.capacity.flavors import demand_of, demands
 from gpustack.operate.capacity.model import Demand
 from gpustack.spec.load import parse_spec
@@ -207,3 +208,41 @@ def test_numbered_groups_have_vgpus_of_several_providers(
 ) -> None:
     need = demand_of(VGPUS, "f", SIZES, specs, {})
     assert (need.vgpus, need.unmodelled) == (vgpus, unmodelled)
+
+
+@pytest.mark.parametrize(
+    ("specs", "image", "unmodelled"),
+    [
+        ({"hw:virtio_packed_ring": "true", "accel:device_profile": "p"}, {}, ["accel:", "hw:virtio_packed_ring"]),
+        ({}, {"hw_architecture": "x86_64", "img_hv_type": "kvm", "vm_mode": "HVM", "os_distro": "debian"}, []),
+        ({}, {"architecture": "aarch64"}, ["the image's architecture"]),
+        ({}, {"hypervisor_type": "xen"}, ["the image's hypervisor_type"]),
+        ({}, {"hw_mem_encryption": "true", "hw_firmware_stateless": "false"}, ["the image's hw_mem_encryption"]),
+    ],
+)
+def test_properties_of_images_restrict_hosts_too(
+    specs: dict[str, str], image: dict[str, str], unmodelled: list[str]
+) -> None:
+    found = demand_of(VGPUS, "f", SIZES, specs, {}, image=image).unmodelled
+    assert [name.replace("device_profile", "") for name in found] == unmodelled
+
+
+def test_aggregates_of_images_are_a_doubt_with_an_image() -> None:
+    known = Scheduler(filters=(IMAGES,))
+    for image, names in (({"os_distro": "debian"}, (IMAGES,)), (None, ())):
+        assert demand_of(VGPUS, "f", SIZES, {}, {}, known, image).unmodelled == names
+
+
+@pytest.mark.parametrize(
+    ("nova", "gpus", "unmodelled"),
+    [
+        ("", {"any-gpu": 1, "k4200": 1}, ("the order of any-gpu, k4200",)),
+        ("", {"any-gpu": 2}, ()),
+        ("", {"p100": 1, "k4200": 1}, ()),
+        (", placement: schedule, class_by: pool", {"any-gpu": 1, "k4200": 1}, ()),
+    ],
+)
+def test_aliases_of_the_same_gpus_are_a_doubt(nova: str, gpus: dict[str, int], unmodelled: tuple[str, ...]) -> None:
+    """Without PCI in Placement, ``any-gpu`` may take the only GPU of ``k4200``."""
+    text = SPEC_TEXT.replace("FLAVOR", "gpu: {}").replace('"2025.2"', f'"2025.2"{nova}')
+    assert demand_of(parse_spec(text, "spec"), "f", SIZES, {}, gpus).unmodelled == unmodelled

@@ -24,7 +24,7 @@ HOST = Host(
     nodes={0: NumaNode(cpus=frozenset(range(8)), memory=8192)},
 )
 DEMAND = Demand(flavor="f", gpus={"k4200": 2}, amounts={"VCPU": 2, "MEMORY_MB": 1024}, vcpus=2, ram=1024)
-FILTERS = ("ComputeFilter", "Ours", "NUMATopologyFilter", "PciPassthroughFilter")
+FILTERS = ("ComputeFilter", "JsonFilter", "NUMATopologyFilter", "PciPassthroughFilter")
 KNOWN = Scheduler(filters=FILTERS, isolated=False, by_project=False, fallback=True)
 NODES = Topology(nodes=(GuestNode(shared=2, memory=1024),))
 LARGE = Topology(nodes=(GuestNode(shared=2, memory=9000),))
@@ -118,10 +118,28 @@ def test_without_the_filter_the_claim_fails() -> None:
     assert failed(demand=replace(DEMAND, gpus={"k4200": 5}), scheduler=unfiltered) == "claim of nova-compute: PCI"
 
 
-def test_a_filter_of_others_is_not_evaluated() -> None:
-    (step,) = [step for step in walk(Room(HOST), DEMAND, KNOWN).steps if step.name == "Ours"]
-    assert step.outcome is Outcome.UNKNOWN
-    assert not step.doubt
+@pytest.mark.parametrize(
+    ("name", "doubt"),
+    [
+        ("Ours", "the effect of Ours is not counted"),
+        ("NumInstancesFilter", "the effect of NumInstancesFilter is not counted"),
+        ("JsonFilter", ""),  # only instances have its hints
+        ("ImagePropertiesFilter", ""),
+    ],
+)
+def test_a_filter_that_is_not_evaluated_is_a_doubt(name: str, doubt: str) -> None:
+    known = replace(KNOWN, filters=(*FILTERS[:1], name, *FILTERS[2:]))
+    (step,) = [step for step in walk(Room(HOST), DEMAND, known).steps if step.name == name]
+    assert (step.outcome, step.doubt) == (Outcome.UNKNOWN, doubt)
+    found = capacity([HOST], DEMAND, scheduler=known)
+    assert (found.least, found.most) == (0 if doubt else 2, 2)
+
+
+@pytest.mark.parametrize("filters", [FILTERS, (*FILTERS, "ComputeCapabilitiesFilter")])
+def test_properties_without_a_model_are_a_doubt_with_every_filter(filters: tuple[str, ...]) -> None:
+    demand = replace(DEMAND, unmodelled=("resources1:VCPU", "the image's img_hv_type"))
+    doubt = "the effect of resources1:VCPU, the image's img_hv_type is not counted"
+    assert walk(Room(HOST), demand, replace(KNOWN, filters=filters)).doubts == [doubt]
 
 
 def test_refusals_of_placement_name_the_traits() -> None:

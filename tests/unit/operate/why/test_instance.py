@@ -267,11 +267,11 @@ def test_a_resize_is_not_compared(tmp_path: Path) -> None:
         assert not [line for line in cloud.requests if "placement" in line]
 
 
-@pytest.mark.parametrize(("zone", "refused"), [("", 0), ("az1", 19), ("nova", 1)])
+@pytest.mark.parametrize(("zone", "refused"), [("", 0), ("az1", 19), ("az2", 20), ("nova", 0)])
 def test_a_zone_leaves_out_other_hosts(tmp_path: Path, zone: str, refused: int) -> None:
-    """``nova`` is the zone of hosts without one, whatever its name is."""
+    """Nova ignores ``nova``, the zone of hosts without one: no aggregate has it."""
     found, _cloud = failed_in_a_large_cloud(
-        tmp_path, zones={"az1": ["gpu00003"]}, pinned_availability_zone=zone or None
+        tmp_path, zones={"az1": ["gpu00003"], "az2": []}, pinned_availability_zone=zone or None
     )
     assert found.now is not None
     of_zone = [cause for cause in found.now.causes if cause.finding.code == Code.WHY_AGGREGATE]

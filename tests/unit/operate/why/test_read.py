@@ -12,6 +12,7 @@ import pytest
 from gpustack.base.errors import UsageError
 from gpustack.cloud.flavors import Flavor, Sizes
 from gpustack.cloud.limits import Limit, Present
+from gpustack.nova_options.aggregates import Aggregate
 from gpustack.nova_options.scheduler import Scheduler
 from gpustack.operate.capacity import read as placement
 from gpustack.operate.capacity.assess import State
@@ -67,6 +68,27 @@ def test_images_of_one_name_need_an_id(spec: Path) -> None:
     assert "not divisible by 3 NUMA nodes" in found.capacity.demand.refused  # the image's properties count
     plain = answer(cloud.connection, FlavorQuestion(name="g1", image="i1"), WhySources(spec=spec))
     assert (plain.capacity.most, plain.capacity.demand.refused) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("image", "refused"),
+    [
+        ({}, ""),
+        ({"min_ram": 512, "min_disk": 1, "size": 1 << 30}, ""),
+        ({"min_ram": 513}, "the image ubuntu needs 513 MiB of RAM (min_ram), the flavor has 512"),
+        ({"min_disk": 2}, "the image ubuntu needs 2 GiB of disk, the flavor has 1"),
+        ({"size": (1 << 30) + 1}, "the image ubuntu needs 2 GiB of disk, the flavor has 1"),
+        ({"status": "deactivated"}, "the image ubuntu is deactivated"),
+    ],
+)
+def test_the_api_refuses_an_image_that_is_too_large_for_the_flavor(
+    spec: Path, image: dict[str, Any], refused: str
+) -> None:
+    cloud = StandIn()
+    entry = {"id": "i1", "name": "ubuntu", "status": "active", "visibility": "public", **image}
+    cloud.answers["image /images"] = (200, {"images": [entry]})
+    found = answer(cloud.connection, FlavorQuestion(name="g1", image="ubuntu"), WhySources(spec=spec))
+    assert found.capacity.demand.refused == refused
 
 
 def host(name: str, count: int) -> Host:
@@ -204,6 +226,42 @@ def test_limits_of_keystone_count_if_nova_enforces_them(
     monkeypatch.setattr(read, "LimitsCloud", lambda _cloud: keystone)
     question = FlavorQuestion(name="g1", project=PROJECT)
     assert asked(monkeypatch, spec, question, limits={}, scheduler=Scheduler(unified=unified)).allowed == allowed
+
+
+def test_dedicated_processors_are_no_vcpus_of_limits_in_keystone(monkeypatch: pytest.MonkeyPatch, spec: Path) -> None:
+    """Nova counts them as ``class:PCPU`` there, and as cores of a quota of its own."""
+    dedicated = replace(FLAVOR, extra_specs={**FLAVOR.extra_specs, "hw:cpu_policy": "dedicated"})
+    monkeypatch.setitem(KNOWN.flavors, "g1", dedicated)  # type: ignore[arg-type]
+    keystone = SimpleNamespace(present=Present, used=lambda _project: {})
+    monkeypatch.setattr(read, "LimitsCloud", lambda _cloud: keystone)
+    question, limits = FlavorQuestion(name="g1", project=PROJECT), {"maxTotalCores": 0, "totalCoresUsed": 0}
+    for unified, allowed, quota in ((True, 8, ""), (False, 0, "cores needs 1, 0 left")):
+        found = asked(monkeypatch, spec, question, limits=limits, scheduler=Scheduler(unified=unified))
+        assert (found.allowed, found.capacity.demand.quota) == (allowed, quota)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "required", "hosts"),
+    [
+        ({"filter_tenant_id": PROJECT}, None, {"gpu1"}),
+        ({"filter_tenant_id_2": PROJECT}, None, {"gpu1"}),
+        ({"filter_tenant_id": f"{PROJECT},{'b' * 32}"}, None, None),  # Nova compares the complete value here
+        ({"owner": PROJECT}, None, None),
+        ({"filter_tenant_id": "b" * 32}, True, set()),
+    ],
+)
+def test_a_project_is_confined_to_its_aggregates(
+    monkeypatch: pytest.MonkeyPatch,
+    spec: Path,
+    metadata: dict[str, str],
+    required: bool | None,
+    hosts: set[str] | None,
+) -> None:
+    aggregates = (Aggregate(name="a", hosts=frozenset({"GPU1"}), metadata=metadata),)
+    monkeypatch.setitem(vars(KNOWN), "aggregates", aggregates)
+    question, known = FlavorQuestion(name="g1", project=PROJECT), Scheduler(required=required)
+    found = asked(monkeypatch, spec, question, limits={}, scheduler=known)
+    assert found.capacity.demand.confined == hosts
 
 
 def test_a_private_flavor_needs_access(monkeypatch: pytest.MonkeyPatch, spec: Path) -> None:
