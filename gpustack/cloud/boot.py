@@ -1,7 +1,7 @@
 """The request of an instance as Nova keeps it, with its fault and its console log."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from urllib.parse import quote
@@ -25,7 +25,7 @@ from gpustack.cloud.session import content_of, find, newest, request, well_forme
 class BootRecord:
     """The request of an instance, and its fault.
 
-    :ivar flavor: the embedded one, which outlives that of the cloud.
+    :ivar flavor: the embedded one, which outlives that of the cloud; without a root disk if that is a volume.
     :ivar image: the properties of its image; None before 2025.1.
     :ivar zone: the requested availability zone; empty for any, None before 2024.1.
     :ivar hints: its scheduler hints with their values; None before 2025.1.
@@ -59,6 +59,7 @@ def boot(cloud: Connection, uuid: str) -> BootRecord | None:
         entry = content["server"]
         fault, image, flavor = entry.get("fault") or {}, entry.get("image") or {}, entry.get("flavor") or {}
         sizes = Sizes(**{name: int(flavor.get(name) or 0) for name in ("vcpus", "ram", "disk", "ephemeral", "swap")})
+        sizes = sizes if image else replace(sizes, disk=0)  # its root disk is a volume
         specs = {str(name): str(value) for name, value in (flavor.get("extra_specs") or {}).items()}
         name = str(flavor.get("original_name") or "")
         has_image = version in (IMAGE_PROPERTIES, HINTS)

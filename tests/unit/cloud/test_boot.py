@@ -71,3 +71,13 @@ def test_a_console_log_is_text() -> None:
     cloud = StandIn(answers={"compute POST /servers/vm/action": (200, {"output": "Linux version 6"})})
     assert console_log(cloud.connection, "vm") == "Linux version 6"
     assert cloud.written == [{"os-getConsoleOutput": {"length": None}}]
+
+
+@pytest.mark.parametrize(("image", "disk"), [({"id": "i"}, 10), ("", 0)])
+def test_an_instance_with_a_root_volume_needs_no_root_disk(image: object, disk: int) -> None:
+    """Nova shows no image then, and requests only its ephemeral and swap disks from Placement."""
+    flavor = {**ENTRY["flavor"], "disk": 10, "ephemeral": 5}
+    cloud = StandIn(answers={"compute /servers/vm": (200, {"server": {**ENTRY, "image": image, "flavor": flavor}})})
+    found = boot(cloud.connection, "vm")
+    assert found is not None
+    assert (found.flavor.sizes.disk, found.flavor.sizes.ephemeral) == (disk, 5)
