@@ -235,15 +235,13 @@ def _unknown(host: Host, earlier: Host | None) -> Iterator[Finding]:
 
     :param earlier: the baseline of the same boot: what the kernel overwrote before it is in it.
     """
-    unknown = []
     cards = gpus(host)
-    if cards and host.kernel.log is None:
-        unknown.append("the kernel log")
-    if cards and not is_virtual_machine(host) and all(gpu.main.aer is None for gpu in cards):
-        unknown.append("AER counters")
-    if any(gpu.main.responds is None for gpu in cards):
-        unknown.append("whether each GPU answers")
-    if unknown:
+    lacking = {
+        "the kernel log": bool(cards) and host.kernel.log is None,
+        "AER counters": bool(cards) and not is_virtual_machine(host) and all(gpu.main.aer is None for gpu in cards),
+        "whether each GPU answers": any(gpu.main.responds is None for gpu in cards),
+    }
+    if unknown := [name for name, is_lacking in lacking.items() if is_lacking]:
         yield finding(Code.HEALTH_UNKNOWN, place=host.hostname, missing=", ".join(unknown))
     oldest = (host.kernel.booted_at or 0) + (host.kernel.log_since or 0)
     read_at = earlier.read_at.replace(tzinfo=UTC).timestamp() if earlier and earlier.read_at else 0

@@ -219,9 +219,10 @@ class Room:
         """All free PCI devices."""
         self.ram, self.cpus, self.disk = host.free.ram, host.free.cpus, host.free.disk
 
-    def count(self, aliases: frozenset[str]) -> int:
-        """The number of free GPUs that one of these aliases matches."""
-        return sum(count for (names, *_), count in self.groups.items() if names & aliases)
+    def count(self, aliases: frozenset[str], *nodes: int) -> int:
+        """The number of free GPUs that one of these aliases matches; of some NUMA nodes, if any are named."""
+        known = self.groups.items()
+        return sum(count for (names, node, _), count in known if names & aliases and (not nodes or node in nodes))
 
     def most(self, alias: str) -> int:
         """The number of free GPUs of an alias that one instance can get, of one provider if they are vGPUs."""

@@ -131,13 +131,9 @@ class _Fleet:
 
     def boot(self, request: Request, multipliers: Multipliers) -> bool:
         """Boot an instance; return whether it is refused."""
-        fitting: list[tuple[int, Claim]] = []
-        for index, room in enumerate(self.rooms):
-            if (
-                self.counts[index] >= request.demand.count
-                and (fit := walk(room, request.demand, _ASSUMED).claim) is not None
-            ):
-                fitting.append((index, fit))
+        large = [index for index, count in enumerate(self.counts) if count >= request.demand.count]
+        claims = ((index, walk(self.rooms[index], request.demand, _ASSUMED).claim) for index in large)
+        fitting = [(index, claim) for index, claim in claims if claim is not None]
         if not fitting:
             return True
         index, taken = fitting[chosen([self.rooms[index] for index, _taken in fitting], multipliers)]

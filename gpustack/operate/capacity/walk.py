@@ -11,9 +11,11 @@ from functools import partial
 from gpustack.base.operations import counted
 from gpustack.nova_options.aggregates import BY_PROJECT
 from gpustack.nova_options.scheduler import Scheduler
+from gpustack.novadb.model import NumaNode
 from gpustack.operate.capacity.aggregates import EXTRA_SPECS, IMAGES, ISOLATED, TENANTS, TYPES, refusals
 from gpustack.operate.capacity.model import BY_CLASS, Demand, Outcome, PlacementRequest, Reason, Step
 from gpustack.operate.capacity.room import Claim, Room
+from gpustack.operate.capacity.topology import PAGES, Topology
 
 QUOTA, PLACEMENT = "API: quota", "Placement: "
 NUMA, PCI, COMPUTE, CAPABILITIES = (
@@ -197,16 +199,8 @@ class _Walker:
         self.claim = self.claim or room.on_nodes(demand, self.request)
         if self.claim is None:
             few = room.gpus(demand) is None
-            nodes, free = demand.topology, room.nodes or {}
-            need = ", ".join(
-                f"{counted(node.dedicated + node.shared, 'CPU')} and {node.memory} MiB"
-                for node in dict.fromkeys(nodes.nodes)
-            )
-            left = "; ".join(
-                f"node {number}: {counted(len(node.free), 'dedicated CPU')}, {node.memory - node.memory_usage} MiB"
-                for number, node in free.items()
-            )
-            return _failed(name, Reason.FRAGMENTS if few else Reason.NUMA, need, left)
+            left = "; ".join(self._on_node(number, node) for number, node in (room.nodes or {}).items())
+            return _failed(name, Reason.FRAGMENTS if few else Reason.NUMA, _nodes(demand.topology), left)
         if room.nodes is None:
             if self.request is not demand and "PCPU" in room.amounts:
                 # A host with dedicated processors pins to these only (virt/hardware.py, numa_fit_instance_to_host).
@@ -223,15 +217,33 @@ class _Walker:
             return _failed(name, Reason.FRAGMENTS, self._wanted, self._free)
         return Step(name=name, wanted=self._wanted, available=self._free)
 
+    def _on_node(self, number: int, node: NumaNode) -> str:
+        """The free resources of a NUMA node of the host, of the kinds that the instance needs."""
+        guest = self.demand.topology
+        shares = int(len(node.cpus) * node.cpu_ratio) - node.cpu_usage
+        cpus = [counted(len(node.free), "dedicated CPU")] if guest and guest.pinned else []
+        cpus += [counted(shares, "shared CPU")] if guest and guest.policy != "dedicated" else []
+        pages = [f"{free:.0f} pages of {size} KiB" for size, (_, free) in node.pages.items() if guest and guest.pages]
+        gpus = counted(self.room.count(self.demand.aliases, number), "GPU")
+        return f"node {number}: {', '.join([*cpus, f'{node.memory - node.memory_usage} MiB', *pages, gpus])}"
+
     @property
     def _wanted(self) -> int | str:
-        return _number(self.demand.gpus)
+        return _by_alias(self.demand.gpus)
 
     @property
     def _free(self) -> int | str:
-        return _number({alias: self.room.most(alias) for alias in self.demand.gpus})
+        return _by_alias({alias: self.room.most(alias) for alias in self.demand.gpus})
 
 
-def _number(gpus: Mapping[str, int]) -> int | str:
+def _by_alias(gpus: Mapping[str, int]) -> int | str:
     """The number of GPUs; by alias if there are several."""
     return sum(gpus.values()) if len(gpus) < 2 else ", ".join(f"{alias}:{count}" for alias, count in gpus.items())
+
+
+def _nodes(guest: Topology) -> str:
+    """The needs of the NUMA nodes of an instance."""
+    size = next((name for name, number in PAGES.items() if number == guest.pages), f"{guest.pages} KiB")
+    pages = "" if guest.pages is None else f" in {size} pages"
+    nodes = dict.fromkeys(guest.nodes)
+    return ", ".join(f"{counted(n.dedicated + n.shared, 'CPU')} and {n.memory} MiB{pages}" for n in nodes)

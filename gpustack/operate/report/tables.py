@@ -3,7 +3,7 @@
 A row is a dictionary, since only the template reads it.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
@@ -28,19 +28,17 @@ Row = dict[str, Any]
 
 def projects(fleet: Fleet) -> list[Row]:
     """The projects, those with most GPUs first; ``share`` is that of all GPUs in use, in percent."""
-    models: dict[str, Counter[str]] = {}
+    models: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for gpu in fleet.gpus:
         for holder in gpu.holders:
-            models.setdefault(holder.project, Counter())[gpu.model] += holder.amount
+            models[holder.project][gpu.model] += holder.amount
     groups = grouped(fleet, "project")
     used = sum(_used(group) for group in groups) or 1
     rows = [
         {
             "name": clipped(fleet.projects.get(group.name, group.name)) or "unknown",
             "identity": clipped(group.name) if group.name in fleet.projects else "",
-            "models": ", ".join(
-                f"{n} {TIMES} {clipped(model)}" for model, n in models.get(group.name, Counter()).most_common()
-            ),
+            "models": ", ".join(f"{n} {TIMES} {clipped(model)}" for model, n in models[group.name].most_common()),
             "gpus": _used(group),
             "instances": len(group.servers),
             "share": round(100 * _used(group) / used, 2),

@@ -83,7 +83,7 @@ def causes(
     found = [
         Cause(
             step=next(iter(group.values()))[0],
-            available=_range([step.available for step, _ in group.values()]),
+            available=_range({name: step.available for name, (step, _) in group.items()}),
             walks={name: done for name, (_, done) in group.items()},
         )
         for group in groups.values()
@@ -91,12 +91,14 @@ def causes(
     return sorted(found, key=lambda cause: -len(cause.hosts))
 
 
-def _range(amounts: Sequence[int | str | None]) -> str:
-    numbers = sorted(amount for amount in amounts if isinstance(amount, int))
+def _range(amounts: Mapping[str, int | str | None]) -> str:
+    """The amounts of hosts; of texts, those of the first host."""
+    numbers = sorted(amount for amount in amounts.values() if isinstance(amount, int))
     if numbers:
         return f"{numbers[0]}" if numbers[0] == numbers[-1] else f"{numbers[0]} to {numbers[-1]}"
-    texts = [str(amount) for amount in amounts if amount]
-    return texts[0] if texts else ""
+    texts = {name: str(amount) for name, amount in amounts.items() if amount}
+    name, text = next(iter(texts.items()), ("", ""))
+    return f"{text} on {name}" if len({*texts.values()}) > 1 else text
 
 
 def steps_of(done: Walk) -> Iterator[dict[str, object]]:

@@ -417,9 +417,8 @@ def neighbors(
         if apart:  # an instance may always stay on its host
             hosts.pop(host, None)
         if apart or hosts:
-            limit = group.most if apart else None
-            step = GROUPS[group.policy]
-            rules.append(Neighbors(step=step, of=f"the server group {group.name}", hosts=hosts, limit=limit))
+            limit, of = group.most if apart else None, f"the server group {group.name}"
+            rules.append(Neighbors(step=GROUPS[group.policy], of=of, hosts=hosts, limit=limit))
     for hint, step in HINTS.items():
         if uuids := hints.get(hint):
             limit = 1 if hint == "different_host" else None

@@ -92,8 +92,6 @@ def full_address(text: Optional[str]) -> Optional[str]:
     return "{:04x}:{:02x}:{:02x}.{}".format(int(domain, 16), int(bus, 16), int(device, 16), function or "0")
 
 
-# --- the prefixes of logs -------------------------------------------------------------------------------------------
-
 _ISO = (
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?"
     r"(?: ?(?:Z|UTC|[+-][0-9]{2}:?[0-9]{2}))?"
@@ -201,9 +199,6 @@ def _plain(line: str) -> LogLine:
     elif _GUEST not in text:
         return LogLine("", time, True)
     return LogLine(text, time, at > 0 and line[:1] not in " \t")
-
-
-# --- the table ------------------------------------------------------------------------------------------------------
 
 
 class _Entry(NamedTuple):

@@ -28,7 +28,7 @@ FILTERS = ("ComputeFilter", "JsonFilter", "NUMATopologyFilter", "PciPassthroughF
 KNOWN = Scheduler(filters=FILTERS, isolated=False, by_project=False, fallback=True)
 NODES = Topology(nodes=(GuestNode(shared=2, memory=1024),))
 LARGE = Topology(nodes=(GuestNode(shared=2, memory=9000),))
-NODE_0 = "node 0: 0 dedicated CPUs, 8192 MiB"
+NODE_0 = "node 0: 8 shared CPUs, 8192 MiB, 4 GPUs"
 PINNED = PlacementRequest(amounts={"PCPU": 2, "MEMORY_MB": 1024}, forbidden=frozenset({"HW_CPU_HYPERTHREADING"}))
 
 
@@ -96,6 +96,30 @@ def test_a_failed_step_has_the_amounts_and_the_reason(demand: dict[str, Any], am
     step = walk(Room(HOST), replace(DEMAND, **demand), KNOWN).failed
     assert step is not None
     assert (step.wanted, step.available, step.reason) == amounts
+
+
+@pytest.mark.parametrize(
+    ("guest", "wanted", "available"),
+    [
+        ({"pages": -2}, "2 CPUs and 1024 MiB in large pages", "4 shared CPUs, 8192 MiB, 0 pages of 2048 KiB, 4 GPUs"),
+        (
+            {"pages": 1 << 20},
+            "2 CPUs and 1024 MiB in 1048576 KiB pages",
+            "4 shared CPUs, 8192 MiB, 0 pages of 2048 KiB, 4 GPUs",
+        ),
+        ({"policy": "dedicated"}, "2 CPUs and 1024 MiB", "1 dedicated CPU, 8192 MiB, 4 GPUs"),
+        ({"policy": "mixed"}, "2 CPUs and 1024 MiB", "1 dedicated CPU, 4 shared CPUs, 8192 MiB, 4 GPUs"),
+    ],
+)
+def test_numa_nodes_are_described_by_the_needs(guest: dict[str, Any], wanted: str, available: str) -> None:
+    """Processors of the requested kind, and pages if their size is requested: otherwise a refusal looks like room."""
+    node = NumaNode(
+        cpus=frozenset(range(4)), pcpus=frozenset({4}), cpu_usage=4, cpu_ratio=2, memory=8192, pages={2048: (4, 0)}
+    )
+    topology = Topology(nodes=(GuestNode(dedicated=2, memory=1024),), **guest)
+    step = walk(Room(replace(HOST, nodes={0: node})), replace(DEMAND, topology=topology), KNOWN).failed
+    assert step is not None
+    assert (step.wanted, step.available) == (wanted, f"node 0: {available}")
 
 
 def test_an_amount_that_is_not_known_is_not_none_free() -> None:

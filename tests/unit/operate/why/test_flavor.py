@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import yaml
 
 from gpustack.base.findings import Code
@@ -108,3 +109,13 @@ def test_one_step_with_two_reasons_is_two_causes() -> None:
         ("few",): ("NUMATopologyFilter", "GPU578"),
         ("none",): ("NUMATopologyFilter", "GPU579"),
     }
+
+
+@pytest.mark.parametrize(("counts", "text"), [((1, 1), "k4200:1, p100:0"), ((1, 2), "k4200:1, p100:0 on a")])
+def test_texts_of_several_hosts_name_the_first_one(counts: tuple[int, int], text: str) -> None:
+    hosts = [
+        host(name, cards=(Cards(aliases=frozenset({"k4200"}), count=count),))
+        for name, count in zip("ab", counts, strict=True)
+    ]
+    (cause,) = causes(hosts, replace(DEMAND, gpus={"k4200": 1, "p100": 1}), KNOWN)
+    assert (cause.hosts, cause.available) == (["a", "b"], text)
