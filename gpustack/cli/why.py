@@ -88,8 +88,7 @@ class WhyFlavorCommand(WhyCommand, Lister):
 
     Steps have Nova's names: the API, its filters of requests, Placement with the resource class, each filter of the
     scheduler, and the claim of nova-compute. The flavor is that of the cloud. With --host, every step of one host is
-    listed. Quotas and aggregates are those of --project. A filter that gpustack does not evaluate makes the number
-    uncertain. Server groups are not evaluated without an instance.
+    listed. Quotas and aggregates are those of --project. Other filters are a doubt. Server groups need an instance.
 
     Exit codes: 0 the question was answered. With --exit-code: 3 too few instances fit, 23 a source is missing.
     """

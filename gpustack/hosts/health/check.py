@@ -80,6 +80,8 @@ def check(host: Host, baseline: Host | None = None) -> Report:
     judged = tuple(_judged(host, gpu, earlier, new, links.values(), reasons) for gpu in gpus(host))
     fabric = {function.address for function in nvswitches(host)}
     of_host = tuple(event for event in new if event.address in fabric or event.address not in host.functions)
+    is_bound = any(function.driver == "nouveau" for function in host.functions.values())
+    of_host = tuple(event for event in of_host if is_bound or event.kind != "nouveau")  # it is vfio-pci otherwise
     others = (*_cards(host, baseline), *sign_findings(of_host, host.hostname, host.hostname), *_unknown(host, earlier))
     return Report(gpus=judged, others=others, signs=of_host)
 
@@ -219,8 +221,7 @@ def _cards(host: Host, baseline: Host | None) -> Iterator[Finding]:
     now, before = _by_address(host), _by_address(baseline)
     for address, gpu in before.items():
         if address not in now or now[address].main.ids != gpu.main.ids:
-            place = f"{host.hostname} {address}"
-            yield finding(Code.GPU_MISSING, place=place, card=gpu.name, host=host.hostname, address=address)
+            yield finding(Code.GPU_MISSING, place=_place(host, gpu), card=gpu.name, host=host.hostname, address=address)
     for address, gpu in now.items():
         if address not in before or before[address].main.ids != gpu.main.ids:
             yield finding(Code.GPU_NEW, place=f"{host.hostname} {address}", card=gpu.name, host=host.hostname)

@@ -198,8 +198,10 @@ class _Walker:
             return Step(name=name)
         self.claim = self.claim or room.on_nodes(demand, self.request)
         if self.claim is None:
+            left = "; ".join(
+                self._on_node(demand.topology, number, node) for number, node in (room.nodes or {}).items()
+            )
             few = room.gpus(demand) is None
-            left = "; ".join(self._on_node(number, node) for number, node in (room.nodes or {}).items())
             return _failed(name, Reason.FRAGMENTS if few else Reason.NUMA, _nodes(demand.topology), left)
         if room.nodes is None:
             if self.request is not demand and "PCPU" in room.amounts:
@@ -217,13 +219,12 @@ class _Walker:
             return _failed(name, Reason.FRAGMENTS, self._wanted, self._free)
         return Step(name=name, wanted=self._wanted, available=self._free)
 
-    def _on_node(self, number: int, node: NumaNode) -> str:
+    def _on_node(self, guest: Topology, number: int, node: NumaNode) -> str:
         """The free resources of a NUMA node of the host, of the kinds that the instance needs."""
-        guest = self.demand.topology
         shares = int(len(node.cpus) * node.cpu_ratio) - node.cpu_usage
-        cpus = [counted(len(node.free), "dedicated CPU")] if guest and guest.pinned else []
-        cpus += [counted(shares, "shared CPU")] if guest and guest.policy != "dedicated" else []
-        pages = [f"{free:.0f} pages of {size} KiB" for size, (_, free) in node.pages.items() if guest and guest.pages]
+        cpus = [counted(len(node.free), "dedicated CPU")] if guest.pinned else []
+        cpus += [counted(shares, "shared CPU")] if guest.policy != "dedicated" else []
+        pages = [f"{free:.0f} pages of {size} KiB" for size, (_, free) in node.pages.items() if guest.pages]
         gpus = counted(self.room.count(self.demand.aliases, number), "GPU")
         return f"node {number}: {', '.join([*cpus, f'{node.memory - node.memory_usage} MiB', *pages, gpus])}"
 
@@ -245,5 +246,5 @@ def _nodes(guest: Topology) -> str:
     """The needs of the NUMA nodes of an instance."""
     size = next((name for name, number in PAGES.items() if number == guest.pages), f"{guest.pages} KiB")
     pages = "" if guest.pages is None else f" in {size} pages"
-    nodes = dict.fromkeys(guest.nodes)
-    return ", ".join(f"{counted(n.dedicated + n.shared, 'CPU')} and {n.memory} MiB{pages}" for n in nodes)
+    cpus = {node: counted(node.dedicated + node.shared, "CPU") for node in guest.nodes}
+    return ", ".join(f"{text} and {node.memory} MiB{pages}" for node, text in cpus.items())

@@ -238,10 +238,9 @@ def _of_project(
     except CloudError as error:
         gaps.append(error.what)
         return demand, None
-    cores, ram = demand.vcpus, demand.ram
+    needs = {"instances": 1, "cores": demand.vcpus, "ram": demand.ram, **demand.amounts}
     if scheduler.unified:  # Nova counts what it requests from Placement: PCPU is not VCPU
-        cores, ram = demand.amounts.get("VCPU", 0), demand.amounts.get("MEMORY_MB", 0)
-    needs = {"instances": 1, "cores": cores, "ram": ram, **demand.amounts}
+        needs |= {"cores": demand.amounts.get("VCPU", 0), "ram": demand.amounts.get("MEMORY_MB", 0)}
     needs = {name: need for name, need in needs.items() if need}
     left = {name: limit - used for name, (limit, used) in quotas.items() if limit >= 0 and name in needs}
     over = (f"{name} needs {needs[name]}, {max(rest, 0)} left" for name, rest in left.items() if rest < needs[name])

@@ -110,6 +110,15 @@ def test_an_error_of_an_nvswitch_concerns_the_host() -> None:
     assert (entry.code.value, entry.severity.value, entry.place) == ("GPU920", "error", "gpu-nv01 0000:c4:00.0")
 
 
+@pytest.mark.parametrize(("driver", "expected"), [("vfio-pci", []), ("nouveau", ["GPU848"])])
+def test_the_driver_that_keeps_nvidias_off_is_nouveau_only_if_it_is_bound(driver: str, expected: list[str]) -> None:
+    """On a host that uses one of its cards itself, NVIDIA's driver does not get those of vfio-pci, and logs it."""
+    log = ["[    7.1] NVRM: The NVIDIA probe routine was not called for 1 device(s)."]
+    report = check(host({CARD: {"driver": driver}}, log=log))
+    assert [entry.code.value for entry in report.others] == expected
+    assert [event.code for event in report.signs] == expected
+
+
 def test_an_error_of_a_gpu_that_is_gone_concerns_the_host() -> None:
     log = [f"NVRM: Xid (PCI:{CARD[:-2]}): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.", RESET]
     assert codes(check(without(host(log=log), CARD[:-2]))) == {CARD: ["GPU915", "GPU769"]}
