@@ -104,8 +104,8 @@ gpustack why flavor g1.k4200.8 --project research --image ubuntu --count 4 --exi
         parser.add_argument("name", metavar="NAME", help="the flavor, by name or id")
         option(parser, "--host HOST", "list every step of this host", action=Once)
         option(parser, "--project P", "the project of the instances, by name or id")
-        option(parser, "--image I", "the image, by name or id: its properties count too")
-        option(parser, "--availability-zone Z", "the zone of the instances (default: any)", default="")
+        option(parser, "--image I", "the image, by name or id: its properties and sizes count too")
+        option(parser, "--availability-zone Z", "their zone (default: default_schedule_zone, else any)", default="")
         option(parser, "--count N", "the wanted instances (default: %(default)s)", type=positive, default=1)
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:

@@ -175,7 +175,7 @@ def judged(
 
 def _confined(known: State, project: str) -> frozenset[str] | None:
     """The hosts of the aggregates that Nova's require_tenant_aggregate finds for a project; None if it finds none."""
-    own = [entry for entry in known.aggregates if entry.projects and project in entry.metadata.values()]
+    own = [entry for entry in known.aggregates if project and entry.projects and project in entry.metadata.values()]
     if not (own or (project and known.scheduler.required)):
         return None
     return frozenset(host.name for host in known.hosts if any(entry.has(host.name) for entry in own))

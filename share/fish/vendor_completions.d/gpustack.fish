@@ -1114,7 +1114,7 @@ complete -c gpustack -n '__gpustack_is why flavor' -l findings -r -d 'write all 
 complete -c gpustack -n '__gpustack_is why flavor' -l host -r -d 'list every step of this host'
 complete -c gpustack -n '__gpustack_is why flavor' -l project -r -d 'the project of the instances, by name or id'
 complete -c gpustack -n '__gpustack_is why flavor' -l image -r -d 'the image, by name or id'
-complete -c gpustack -n '__gpustack_is why flavor' -l availability-zone -r -d 'the zone of the instances'
+complete -c gpustack -n '__gpustack_is why flavor' -l availability-zone -r -d 'their zone'
 complete -c gpustack -n '__gpustack_is why flavor' -l count -r -d 'the wanted instances'
 complete -c gpustack -n '__gpustack_is why host' -F
 complete -c gpustack -n '__gpustack_is why host' -s h -l help -d 'show this help message and exit'

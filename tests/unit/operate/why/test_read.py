@@ -264,6 +264,14 @@ def test_a_project_is_confined_to_its_aggregates(
     assert found.capacity.demand.confined == hosts
 
 
+def test_a_question_without_a_project_is_confined_to_no_aggregate(monkeypatch: pytest.MonkeyPatch, spec: Path) -> None:
+    metadata = {"filter_tenant_id": PROJECT, "note": ""}
+    aggregates = (Aggregate(name="a", hosts=frozenset({"gpu1"}), metadata=metadata),)
+    monkeypatch.setitem(vars(KNOWN), "aggregates", aggregates)
+    found = asked(monkeypatch, spec, FlavorQuestion(name="g1"), scheduler=Scheduler(required=True))
+    assert found.capacity.demand.confined is None
+
+
 def test_a_private_flavor_needs_access(monkeypatch: pytest.MonkeyPatch, spec: Path) -> None:
     found = asked(monkeypatch, spec, FlavorQuestion(name="private", project=PROJECT), limits={})
     assert {cause.step.name for cause in found.causes} == {"API"}
