@@ -31,7 +31,7 @@ from gpustack.changes.journal import RunJournal
 from gpustack.changes.journal_lines import RunHead
 from gpustack.cloud import Connection
 from gpustack.cloud.reads import reading_once
-from gpustack.cloud.session import Unanswered
+from gpustack.cloud.session import CONFLICT, Refused, Unanswered
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _STOPPED = "the run was stopped"
@@ -232,19 +232,23 @@ class _Run:
         except GpustackError:
             return ChangeOutcome(change=change, result=ChangeResult.UNKNOWN, detail=error.what)
         if present == change.wanted:
-            return ChangeOutcome(
-                change=change, result=ChangeResult.DONE, detail="confirmed by reading; the answer was lost"
-            )
+            confirmed = "confirmed by reading; the answer was lost"
+            return ChangeOutcome(change=change, result=ChangeResult.DONE, detail=confirmed)
         detail = error.what if present == change.seen else f"partly done: {error.what}"
         return ChangeOutcome(change=change, result=ChangeResult.FAILED, detail=detail)
 
     def _failed(self, change: CloudChange, error: GpustackError) -> ChangeOutcome:
-        """A change that failed: before its first write, or because the API refused it."""
+        """A change that failed: before its first write, or because the API refused it.
+
+        If another run or person created the object since, nothing was written: an undo must leave that object.
+        """
         if isinstance(error, Unanswered | JournalError):
             self._halt(error.what)
+        exists = change.seen is None and isinstance(error, Refused) and error.status == CONFLICT
         plain = "; ".join(filter(None, (error.what, error.remedy)))
         detail = plain if isinstance(error, CloudError | JournalError) else str(error)
-        return ChangeOutcome(change=change, result=ChangeResult.FAILED, detail=detail)
+        result = ChangeResult.SKIPPED if exists else ChangeResult.FAILED
+        return ChangeOutcome(change=change, result=result, detail=detail)
 
     def _halt(self, because: str) -> None:
         self._because = because

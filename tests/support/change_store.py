@@ -36,7 +36,7 @@ class Store:
         with self.lock:
             self.log.append(name)
             if name in self.refuse:
-                raise Refused("can't write: HTTP 409", status=409)
+                raise Refused("can't write: HTTP 400", status=400)
             if self.silent.get(name, True):
                 if value is None:
                     self.values.pop(name, None)

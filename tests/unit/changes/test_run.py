@@ -122,6 +122,18 @@ def test_a_refusal_stops_only_what_needs_it() -> None:
     assert {("failed", "a"), ("not begun", "b"), ("begin", "c"), ("done", "c")} <= set(recorder.lines)
 
 
+@pytest.mark.parametrize(("seen", "result"), [(None, "skipped"), (1, "failed")])
+def test_an_object_created_since_the_plan_is_not_of_the_run(seen: int | None, result: str) -> None:
+    """An undo of `cloud apply PLAN`, run a second time, deleted the flavors of the first run."""
+
+    class Conflict(Store):
+        def write(self, name: str, value: Any) -> None:
+            raise Refused("can't create a: HTTP 409, exists", status=409)
+
+    (outcome,) = run([change("a", seen, 2)], {"value": Conflict(values={"a": seen})}, Recorder())
+    assert (str(outcome.result), outcome.detail) == (result, "can't create a: HTTP 409, exists")
+
+
 @pytest.mark.parametrize(
     ("error", "detail"),
     [
