@@ -194,9 +194,7 @@ def _asked(gpus: Mapping[str, int]) -> str:
 
 
 def _models(spec: Spec | None, gpus: Mapping[str, int]) -> list[str]:
-    if spec is None:
-        return []
-    return [model for alias in gpus for model in spec.models_of(alias)]
+    return [] if spec is None else [model for alias in gpus for model in spec.models_of(alias)]
 
 
 def _numa_policy(spec: Spec | None, flavor: PresentFlavor) -> str | None:

@@ -58,7 +58,6 @@ gpustack flavor create lab --alias K4200 --vcpus 8 --ram 32GiB --disk 40GiB --pr
             raise UsageError("the flavor requests no GPU", remedy="name a GPU with --model or --alias")
         spec = _spec_at_hand(parsed_args)
         gpus = requested(_aliases(self, spec, parsed_args.gpus), parsed_args.count)
-        private = parsed_args.private or parsed_args.project
         wanted = WantedFlavor(
             name=parsed_args.name,
             id=None if parsed_args.id == "auto" else parsed_args.id,
@@ -66,7 +65,7 @@ gpustack flavor create lab --alias K4200 --vcpus 8 --ram 32GiB --disk 40GiB --pr
             gpus=gpus,
             extra_specs=extra_specs(gpus, **_properties(parsed_args, spec)),
             description=parsed_args.description or "",
-            access=tuple(dict.fromkeys(parsed_args.project)) if private else None,
+            access=tuple(dict.fromkeys(parsed_args.project)) if parsed_args.private or parsed_args.project else None,
             origin="hand",
         )
         cloud = self.cloud(parsed_args)

@@ -159,10 +159,14 @@ class FlavorCloud(Generic[F]):
         }
         self._send("POST", "/flavors", f"create {name}", {"flavor": flavor})
 
-    def set_extra_specs(self, flavor_id: str, specs: dict[str, str]) -> None:
-        """Set extra specs atomically."""
+    def set_extra_specs(self, flavor_id: str, specs: dict[str, str], *, restored: bool = False) -> None:
+        """Set extra specs atomically.
+
+        :param restored: whether the flavor had them before: Nova may have accepted them without validation.
+        """
         path = f"/flavors/{flavor_id}/os-extra_specs"
-        version = self._writing if any(needs_judging(*extra_spec) for extra_spec in specs.items()) else FLAVOR_SPECS
+        judged = not restored and any(needs_judging(*extra_spec) for extra_spec in specs.items())
+        version = self._writing if judged else FLAVOR_SPECS
         self._send("POST", path, "set extra specs", {"extra_specs": specs}, version=version)
 
     def unset_extra_spec(self, flavor_id: str, key: str) -> None:

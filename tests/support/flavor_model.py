@@ -106,8 +106,10 @@ class NovaModel:
 
         self._request(f"POST /flavors {name}", do)
 
-    def set_extra_specs(self, flavor_id: str, specs: dict[str, str]) -> None:
+    def set_extra_specs(self, flavor_id: str, specs: dict[str, str], *, restored: bool = False) -> None:
         assert specs
+        if not restored and not specs.get("quota:cpu_shares", "1").isdecimal():
+            raise Refused("HTTP 400, Validation failed", status=400)
         assert all(len(key) <= 255 and len(value) <= 255 for key, value in specs.items())
 
         def do() -> None:

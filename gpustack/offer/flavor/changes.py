@@ -63,12 +63,21 @@ class FlavorChange(_ChangeOfFlavor):
         return self.seen is None and not self.about.get("chosen") and not self.partial
 
     def details(self) -> list[str]:
-        return _details(self.seen or {}, self.wanted or {})
+        flat = [{**value, **value.get("extra_specs", {})} for value in (self.seen or {}, self.wanted or {})]
+        hidden = ("extra_specs", NAMESPACE)
+        lines = difference(*({k: v for k, v in entry.items() if not k.startswith(hidden)} for entry in flat))
+        return lines or ["~ gpustack's mark"]
 
     @property
     def lacks_projects(self) -> bool:
         """Whether it deletes a private flavor, and the value before does not have its projects."""
         return self.wanted is None and not self.seen["public"] and "access" not in self.seen
+
+    def reverse(self) -> CloudChange:
+        """The change back. A private flavor is created without projects: the undo leaves one that others gave some."""
+        back = super().reverse()
+        is_private = isinstance(back, FlavorChange) and back.lacks_projects
+        return replace(back, seen={**back.seen, "access": []}) if is_private else back
 
     def remaining(self, cloud: Connection) -> Self:
         if not (self.wanted or {}).get("access"):
@@ -82,10 +91,9 @@ class FlavorChange(_ChangeOfFlavor):
         if found is None:
             return None
         if self.seen is not None and self.wanted is not None:
-            parts = {key: _value(found)[key] for key in self.wanted}
-            if "extra_specs" in parts:
-                parts["extra_specs"] = {key: found.extra_specs.get(key) for key in self.wanted["extra_specs"]}
-            return parts
+            specs = {key: found.extra_specs.get(key) for key in self.wanted.get("extra_specs", ())}
+            present = {**_value(found), "extra_specs": specs}
+            return {key: present[key] for key in self.wanted}
         planned = self.wanted or self.seen
         access = api.access(self.id) if "access" in planned else None
         return _value(found, access, marked=ACCESS in planned["extra_specs"])
@@ -134,7 +142,7 @@ class FlavorChange(_ChangeOfFlavor):
         first = {key: spec for key, spec in value["extra_specs"].items() if key not in last}
         try:
             if first:
-                api.set_extra_specs(self.id, first)
+                api.set_extra_specs(self.id, first, restored=self.recorded)
             for project in projects:
                 api.grant(self.id, project)
             if last:
@@ -178,7 +186,7 @@ class FlavorChange(_ChangeOfFlavor):
             if value is None:
                 api.unset_extra_spec(self.id, key)
         if new := {key: value for key, value in specs.items() if value is not None}:
-            api.set_extra_specs(self.id, new)
+            api.set_extra_specs(self.id, new, restored=self.recorded)
         if "description" in self.wanted:
             api.describe(self.id, self.wanted["description"])
 
@@ -277,9 +285,7 @@ def _changes(operation: FlavorOperation) -> list[CloudChange]:
 
 def _creation(operation: CreateFlavor) -> list[CloudChange]:
     new = operation.id or str(uuid.uuid4())
-    specs = dict(operation.extra_specs)
-    if operation.access_mark is not None and not operation.access:
-        specs[ACCESS] = operation.access_mark
+    specs = dict(operation.extra_specs) if operation.access else operation.all_extra_specs()
     value = {
         **operation.sizes.to_dict(),
         "public": operation.access is None,
@@ -350,11 +356,3 @@ def _value(flavor: PresentFlavor, access: Collection[str] | None = None, *, mark
         "extra_specs": {key: value for key, value in flavor.extra_specs.items() if marked or key != ACCESS},
         **({} if access is None else {"access": sorted(access)}),
     }
-
-
-def _details(seen: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
-    flat = [{**value, **value.get("extra_specs", {})} for value in (seen, wanted)]
-    hidden = ("extra_specs", NAMESPACE)
-    return difference(*({k: v for k, v in entry.items() if not k.startswith(hidden)} for entry in flat)) or [
-        "~ gpustack's mark"
-    ]

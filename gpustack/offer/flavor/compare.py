@@ -107,8 +107,7 @@ def compare(
     for flavor in wanted:
         current = by_name.get(flavor.name)
         if current is None:
-            other = ids.get(flavor.id or "")
-            if other is not None:
+            if other := ids.get(flavor.id or ""):
                 findings.append(finding(Code.FLAVOR_ID_TAKEN, place=flavor.name, id=flavor.id, other=other.name))
             else:
                 operations.append(_create(flavor, answers, why="it is in the spec and not in the cloud"))
@@ -120,10 +119,9 @@ def compare(
             unchanged.append(flavor.name)
     removed, problems = _pruned(wanted, present, choices, answers)
     replaced = {op.name for op in operations if isinstance(op, DeleteFlavor)}
-    for name in sorted(
-        choices.replace - replaced - {f.place for f in findings if f.code == Code.FLAVOR_IN_USE_NOT_REPLACED}
-    ):
-        findings.append(finding(Code.FLAVOR_WITHOUT_REPLACEMENT, place=name))
+    in_use = {entry.place for entry in findings if entry.code == Code.FLAVOR_IN_USE_NOT_REPLACED}
+    needless = sorted(choices.replace - replaced - in_use)
+    findings += [finding(Code.FLAVOR_WITHOUT_REPLACEMENT, place=name) for name in needless]
     return FlavorPlan(operations=(*operations, *removed), findings=(*findings, *problems), unchanged=tuple(unchanged))
 
 

@@ -141,10 +141,8 @@ def change(flavor: PresentFlavor, changes: Changes, access: frozenset[str] | Non
         before={**{key: specs[key] for key in more}, **operation.before},
     )
     operation = _with_access(operation, changes, access, specs)
-    idle = not (
-        operation.set_specs or operation.unset_specs or operation.description or operation.grant or operation.revoke
-    )
-    return None if idle else operation
+    parts = operation.set_specs, operation.unset_specs, operation.description, operation.grant, operation.revoke
+    return operation if any(parts) else None
 
 
 def _wanted(flavor: PresentFlavor, changes: Changes) -> WantedFlavor:

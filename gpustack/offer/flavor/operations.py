@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from gpustack.base.operations import Operation, counted
+from gpustack.changes.change import difference
 from gpustack.cloud.flavors import Sizes
 from gpustack.offer.flavor.flavors import ACCESS, PresentFlavor
 from gpustack.spec.extra_specs import NAMESPACE
@@ -81,12 +82,9 @@ class ChangeFlavor(Operation):
 
     def details(self) -> list[str]:
         """Return the changes of extra specs, description and access, one for each line, without the mark."""
-        lines = []
-        for key, value in self.set_specs.items():
-            old = self.before.get(key)
-            lines.append(f"+ {key} = {value}" if old is None else f"~ {key} = {value} (was {old})")
-        lines += [f"- {key} (was {self.before.get(key)})" for key in self.unset_specs]
-        lines = [line for line in lines if not line[2:].startswith(NAMESPACE)]
+        wanted = {**self.set_specs, **dict.fromkeys(self.unset_specs)}
+        shown = [key for key in wanted if not key.startswith(NAMESPACE)]
+        lines = difference(*({key: of.get(key) for key in shown} for of in (self.before, wanted)))
         lines += [f"~ description = {self.description[0]} (was {self.description[1]})"] if self.description else []
         lines += [f"+ project {project}" for project in sorted(self.grant)]
         lines += [f"- project {project}" for project in sorted(self.revoke)]

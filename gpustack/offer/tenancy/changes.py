@@ -67,8 +67,7 @@ class AggregateChange(_ChangeOfAggregate):
 
     def carry_out(self, api: Connection) -> str:
         if self.wanted is None:
-            found = self._present(api)
-            if found is not None:
+            if found := self._present(api):
                 compute.delete_aggregate(api, found.id)
             return ""
         created = compute.create_aggregate(api, self.name)
@@ -105,8 +104,7 @@ class MetadataChange(_ChangeOfAggregate):
         return {key: found.metadata.get(key) if found else None for key in self.wanted}
 
     def carry_out(self, api: Connection) -> str:
-        found = self._present(api)
-        if found is not None:
+        if found := self._present(api):
             compute.change_aggregate(api, found.id, "set_metadata", {"metadata": dict(self.wanted)})
         return ""
 
@@ -147,8 +145,7 @@ class HostChange(_ChangeOfAggregate):
         return (None if self.wanted else False) if found is None else found.has(self.about["host"])
 
     def carry_out(self, api: Connection) -> str:
-        found = self._present(api)
-        if found is not None:
+        if found := self._present(api):
             action = "add_host" if self.wanted else "remove_host"
             compute.change_aggregate(api, found.id, action, {"host": self.about["host"]})
         return ""

@@ -286,9 +286,9 @@ def test_a_flavor_of_another_origin_is_not_taken_back(changes: dict[str, str]) -
     operations = plan(cloud, [wanted_flavor(id="chosen")]).operations
     set_extra_specs = cloud.set_extra_specs
 
-    def overtaken(flavor_id: str, specs: dict[str, str]) -> None:
+    def overtaken(flavor_id: str, specs: dict[str, str], *, restored: bool = False) -> None:
         cloud.by_id[flavor_id] = dataclasses.replace(cloud.by_id[flavor_id], **changes)  # type: ignore[arg-type]
-        set_extra_specs(flavor_id, specs)
+        set_extra_specs(flavor_id, specs, restored=restored)
 
     cloud.set_extra_specs = overtaken  # type: ignore[method-assign]
     cloud.refuses = "os-extra_specs"

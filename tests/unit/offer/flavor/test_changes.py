@@ -144,6 +144,37 @@ def test_an_undo_of_a_deletion_restores_the_projects(fields: dict[str, Any], pri
     assert actions(cloud) == ["POST /flavors g", f"set {sorted(SPECS)}", *grants, *mark]
 
 
+def test_an_undo_leaves_a_private_flavor_to_which_others_gave_access() -> None:
+    cloud = NovaModel()
+    planned = changes([PRIVATE])
+    made(cloud, planned)
+    (flavor,) = cloud.by_id
+    cloud.lists[flavor].add("c" * 32)
+    undo = [replace(change, recorded=True) for change in reversed_order(planned)]
+    access, deletion = made(cloud, tuple(undo))
+    assert str(access.result) == "done"
+    assert f"{deletion.result}: {deletion.detail}" == f"skipped: changed since the plan: access = {'c' * 32} (was none)"
+    cloud.lists[flavor].clear()
+    assert str(made(cloud, (replace(undo[1], needs=()),))[0].result) == "done"
+    assert not cloud.by_id
+
+
+@pytest.mark.parametrize("deleted", [True, False])
+def test_an_undo_restores_extra_specs_that_nova_would_refuse(deleted: bool) -> None:
+    """The flavor has them from a time, or from a client, without validation."""
+    odd = {**SPECS, "quota:cpu_shares": "x"}
+    cloud = NovaModel([there(extra_specs=odd)])
+    before = cloud.state()
+    correction = ChangeFlavor(
+        why="w", id="1", name="g", set_specs={"quota:cpu_shares": "9"}, before={"quota:cpu_shares": "x"}
+    )
+    planned = changes([DeleteFlavor(why="w", flavor=there(extra_specs=odd)) if deleted else correction])
+    assert [str(outcome.result) for outcome in made(cloud, planned)] == ["done"]
+    undo = tuple(replace(change, recorded=True) for change in reversed_order(planned))
+    assert [str(outcome.result) for outcome in made(cloud, undo)] == ["done"]
+    assert cloud.state() == before
+
+
 @pytest.mark.parametrize("flavors", [[there(public=False)], []])
 def test_the_projects_of_other_changes_are_not_read(flavors: list[PresentFlavor]) -> None:
     cloud = NovaModel(flavors)
