@@ -91,7 +91,6 @@ class LimitsCloud:
 
     def _limits(self, path: str) -> tuple[list[dict[str, Any]], bool]:
         """The limits of all projects, and whether Keystone certainly listed all."""
-        own: str | None = None
         try:
             self._sign_in()
             if self._system is not None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar, Self
 
+from gpustack.base.errors import CloudError
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.changes.change import SUCCESSFUL, CloudChange, Value
 from gpustack.changes.journal import RunRecord
@@ -75,6 +76,9 @@ class LimitChange(CloudChange):
 
     def read(self, api: LimitsCloud) -> Value:
         found = api.find(self.about["resource_class"], self.about["project"] or None)
+        if found is None and self.seen is not None and not self.of_default and not api.present().complete:
+            what = "Keystone shows no such limit, but may hide the limits of other projects from this user"
+            raise CloudError(what, remedy="give the user a role of the system: gpustack explain GPU748")
         return None if found is None else found.limit
 
     def carry_out(self, api: LimitsCloud) -> str:

@@ -104,6 +104,28 @@ def apply(keystone: Keystone, wanted: WantedLimits, *, prune: bool = False) -> l
     return results(planned(keystone, wanted, prune=prune), {"limit": keystone})
 
 
+def test_a_limit_that_keystone_may_hide_does_not_count_as_deleted() -> None:
+    """With an application credential, an undo reported `unchanged` and left the limit."""
+
+    class Hiding(Keystone):
+        def present(self) -> Present:
+            return replace(super().present(), limits=(), complete=False)
+
+        def find(self, resource_class: str, project: str | None) -> Limit | None:
+            return None if project else super().find(resource_class, project)
+
+    keystone = Hiding()
+    changes = planned(keystone, WANTED)
+    assert results(changes, {"limit": keystone}) == ["done"] * 4
+    undo = reversed_order(changes)
+    (outcome,) = run(
+        [replace(c, needs=()) for c in undo if c.name == "limit of research for a100"], {"limit": keystone}, NoJournal()
+    )
+    assert outcome.result is ChangeResult.FAILED
+    assert outcome.detail.startswith("Keystone shows no such limit, but may hide the limits of other projects")
+    assert len(keystone.state()) == 4
+
+
 END = {f"None {A}": 1, f"None {B}": 1, f"p1 {A}": 5, f"p1 {B}": 2}
 CHANGED = WantedLimits(models=WANTED.models, defaults={A: 1, B: 1}, projects={"research": {A: 5, B: 2}})
 
