@@ -16,18 +16,18 @@ from gpustack.offer.cloud_plan.plan import GROUPS, CloudPlan
 _GROUPS = ",".join(GROUPS)
 
 
-def _groups(text: str) -> frozenset[str]:
-    chosen = frozenset(text.split(","))
-    if strange := sorted(chosen - set(GROUPS)):
+def _groups(text: str) -> str:
+    """The groups as typed, which the next command repeats."""
+    if strange := sorted(set(text.split(",")) - set(GROUPS)):
         raise argparse.ArgumentTypeError(f"unknown group {', '.join(map(repr, strange))}; the groups are {_GROUPS}")
-    return chosen
+    return text
 
 
-def _seconds(text: str) -> int:
-    number = re.fullmatch("([1-9][0-9]{0,5})([smh])", text)
-    if number is None:
+def _time(text: str) -> str:
+    """A time as typed, for the same reason."""
+    if re.fullmatch("[1-9][0-9]{0,5}[smh]", text) is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no time; write 90s, 10m or 1h")
-    return int(number[1]) * {"s": 1, "m": 60, "h": 3600}[number[2]]
+    return text
 
 
 class _CloudCommand(PlanCommand):
@@ -46,8 +46,7 @@ class _CloudCommand(PlanCommand):
         option(parser, "--adopt", "adopt existing flavors of the same names")
 
     def groups(self, parsed_args: argparse.Namespace) -> frozenset[str] | None:
-        chosen: frozenset[str] | None = parsed_args.only
-        return chosen
+        return frozenset(parsed_args.only.split(",")) if parsed_args.only else None
 
     def data(self, plan: CloudPlan) -> dict[str, object]:
         return {"unchanged": plan.unchanged}
@@ -104,12 +103,12 @@ gpustack cloud apply change.plan --yes"""
             parser,
             "--confirm-within TIME",
             "undo the run unless you confirm it within TIME after its end, also if the terminal is lost: 10m, 90s",
-            type=_seconds,
-            default=0,
+            type=_time,
         )
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        self.jobs, self.confirm_within = parsed_args.jobs, parsed_args.confirm_within
+        self.jobs, within = parsed_args.jobs, parsed_args.confirm_within or "0s"
+        self.confirm_within = int(within[:-1]) * {"s": 1, "m": 60, "h": 3600}[within[-1]]
         if parsed_args.spec.is_file() and is_saved_plan(parsed_args.spec):
             self._carry_out_saved(parsed_args)
         else:
@@ -118,14 +117,17 @@ gpustack cloud apply change.plan --yes"""
     def _carry_out_saved(self, parsed_args: argparse.Namespace) -> None:
         path = parsed_args.spec
         plan, changes = load(path, kinds())
-        here = Cloud(**session.place_of(self.connection(parsed_args)))
-        if plan.cloud.key != here.key:
-            what = f"the plan is for another cloud: {plan.cloud.auth_url} {plan.cloud.region}"
-            raise JournalError(what, where=str(path), remedy="name that cloud with --os-cloud")
+        if plan.cloud.key != self.place(parsed_args).key:
+            raise JournalError(
+                f"the plan is for another cloud: {plan.cloud}",
+                where=str(path),
+                remedy="name that cloud with --os-cloud",
+            )
         if parsed_args.only or parsed_args.prune or parsed_args.adopt:
             raise PlanError("a saved plan is carried out as it is", where=str(path), remedy=AGAIN)
         self.rest = AGAIN
         show_operations(self, changes, parsed_args.format)
         if changes and not parsed_args.check:
             self.carry_out(changes, parsed_args, spec=path)
+            self.outcome = "saved"
         self.to_do = bool(changes)

@@ -131,11 +131,9 @@ class ApplyCommand(ChangeCommand, PlanCommand):
         self._plan = self.planned(parsed_args)
         self._print(parsed_args.format)
         refuse_errors(self, self._plan.findings)
-        if not self._plan.operations:
-            return
-        if not parsed_args.check:
+        self.to_do = bool(self._plan.operations)
+        if self.to_do and not parsed_args.check:
             self.carry_out(self.complete(parsed_args, self._plan.operations), parsed_args, spec=parsed_args.spec)
-        self.to_do = True
 
     def after(self, parsed_args: argparse.Namespace) -> None:
         """Report nothing: the findings were printed before the first change."""

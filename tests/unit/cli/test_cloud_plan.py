@@ -57,6 +57,7 @@ def test_a_saved_plan_is_carried_out_as_it_is(made: dict[str, Any], capsys: pyte
     assert main(["cloud", "plan", "gpustack.yaml", "--out", "change.plan", "--exit-code"]) == 3
     assert "gpustack cloud apply change.plan" in capsys.readouterr().err
     assert main(["cloud", "apply", "change.plan", "--yes"]) == 0
+    assert "Next: " not in capsys.readouterr().err  # `gpustack capacity` reads a spec
     assert [change.to_record() for change in made["changes"]] == [CHANGE.to_record()]
     assert main(["cloud", "apply", "change.plan", "--yes", "--prune"]) == 13
     assert "a saved plan is carried out as it is" in capsys.readouterr().err
@@ -98,3 +99,12 @@ def test_groups_and_times_are_checked(made: dict[str, Any], capsys: pytest.Captu
         assert main(["cloud", "apply", "gpustack.yaml", *arguments]) == 2
     assert main(["cloud", "apply", "gpustack.yaml", "--check"]) == 0
     assert "changes" not in made
+
+
+def test_the_next_command_repeats_groups_and_times(made: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--only", "tenancy,quotas", "--confirm-within", "10m"]
+    assert main(["cloud", "apply", "gpustack.yaml", "--prune", "--check", *options]) == 0
+    assert made["groups"] == {"quotas", "tenancy"}
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert "--only tenancy,quotas " in line
+    assert main([*line.removeprefix("Next: gpustack ").split(), "--check"]) == 0
