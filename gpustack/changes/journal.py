@@ -227,12 +227,12 @@ def refuse_shared(path: Path) -> None:
         status = path.stat()
     except OSError:
         return  # read_lines reports it
-    if status.st_uid not in (os.geteuid(), 0) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise JournalError(
-            f"others can write this file (mode {stat.S_IMODE(status.st_mode):04o})",
-            where=str(path),
-            remedy=f"check its content, then run: chmod 600 {quoted(path)}",
-        )
+    foreign = status.st_uid not in (os.geteuid(), 0)
+    if foreign or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        mode, owner = f"mode {stat.S_IMODE(status.st_mode):04o}", f"owner {status.st_uid}"
+        what, change = (owner, f"sudo chown {quoted(os.geteuid())}") if foreign else (mode, "chmod 600")
+        remedy = f"check its content, then run: {change} {quoted(path)}"
+        raise JournalError(f"others can write this file ({what})", where=str(path), remedy=remedy)
 
 
 def records() -> Iterator[tuple[Path, RunRecord | JournalError]]:

@@ -55,7 +55,7 @@ def cloud_names() -> list[str]:
         named = (os.environ.get("OS_CLIENT_CONFIG_FILE") or "", *places["config_files"])
         if not config.config_filename and (skipped := [path for path in named if os.access(path, os.R_OK)]):
             raise ValueError(f"{skipped[0]} is neither YAML nor JSON")
-        return sorted(config.get_cloud_names()) if config.config_filename else []
+        return sorted(map(str, config.get_cloud_names())) if config.config_filename else []
     except (openstack.exceptions.ConfigException, *MISFIT) as error:
         raise CloudError(f"clouds.yaml can't be used: {error}", remedy="correct the file") from error
 

@@ -183,13 +183,15 @@ def _doubtful(
 ) -> Iterator[Finding]:
     for entry in entries:
         model = wanted.models[entry.resource_class]
-        place = entry.project.name if entry.project else "default"
+        project, limit = entry.project or Project(id="", name="default"), entry.limit
         total = None if totals is None else totals.get(entry.resource_class, 0)
-        if total is not None and entry.limit > total:
-            yield finding(Code.QUOTA_ABOVE_TOTAL, place=place, limit=entry.limit, model=model, total=total)
-        used = present.used.get(entry.project.id, {}).get(entry.resource_class, 0) if entry.project else 0
-        if used > entry.limit:
-            yield finding(Code.QUOTA_BELOW_USE, place=place, limit=entry.limit, model=model, used=used)
+        if total is not None and limit > total:
+            yield finding(Code.QUOTA_ABOVE_TOTAL, place=project.name, limit=limit, model=model, total=total)
+        used = present.used.get(project.id, {}).get(entry.resource_class, 0)
+        if used > limit:
+            yield finding(
+                Code.QUOTA_BELOW_USE, place=project.name, project=project.id, limit=limit, model=model, used=used
+            )
 
 
 Totals = Mapping[str, Mapping[str, int]]

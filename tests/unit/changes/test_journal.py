@@ -255,5 +255,6 @@ def test_a_file_of_root_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_file_of_another_user_is_refused() -> None:
     path = written(*ALL_DONE)
     os.chown(path, 4711, 4711)
-    with pytest.raises(JournalError, match="others can write this file"):
+    with pytest.raises(JournalError, match=r"others can write this file \(owner 4711\)") as refusal:
         journal.read(path)
+    assert f"sudo chown 0 {path}" in str(refusal.value)  # chmod would change nothing

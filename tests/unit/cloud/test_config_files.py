@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from openstack.config import loader
 
-from gpustack.cloud.config_files import checked_locations, locations
+from gpustack.cloud.config_files import checked_locations, cloud_names, locations
 
 CLOUDS = "clouds: {c: {auth: {auth_url: 'http://127.0.0.1:1'}}}\n"
 
@@ -20,6 +20,12 @@ def test_text_that_is_no_bomb_is_left_to_openstacksdk(
     monkeypatch.setenv("OS_CLIENT_CONFIG_FILE", str(tmp_path / "clouds.yaml"))
     monkeypatch.setenv("OS_CLIENT_SECURE_FILE", str(tmp_path / "clouds.yaml/none"))
     assert checked_locations() == locations()
+
+
+def test_a_number_is_the_name_of_a_cloud(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "clouds.yaml").write_text("clouds: {7: {}, c: {}, 2026: {}}\n")
+    monkeypatch.setenv("OS_CLIENT_CONFIG_FILE", str(tmp_path / "clouds.yaml"))
+    assert cloud_names() == ["2026", "7", "c"]
 
 
 def test_an_endless_file_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

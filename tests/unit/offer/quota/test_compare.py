@@ -192,6 +192,12 @@ def test_projects_of_one_name_are_told_apart_by_the_id_in_the_spec() -> None:
     ]
 
 
+def test_the_remedy_for_a_use_above_the_limit_names_the_project() -> None:
+    present = replace(SYNCED, used={"p1": {A: 5}})
+    (found,) = compare(WANTED, present, {"research": [RESEARCH]}).findings
+    assert "`gpustack gpu list --project p1`" in found.remedy
+
+
 def test_a_limit_of_zero_is_not_below_a_use_of_none() -> None:
     wanted = replace(WANTED, projects={"research": {A: 0, B: 0}})
     present = replace(SYNCED, limits=(of("p1", A, 0), of("p1", B, 0)), used={"p1": {"VCPU": 9}})
