@@ -85,7 +85,7 @@ def arguments(
 
 def _words(action: argparse.Action, value: object) -> list[str]:
     """An argument as the command line has it."""
-    if value is None or value == []:
+    if value in (None, "", []):
         return []
     several = value if isinstance(value, list | tuple) else [value]
     texts = ["/".join(one) if isinstance(one, tuple) else str(one) for one in several]  # a tuple is HOST/ADDRESS

@@ -101,6 +101,14 @@ def test_groups_and_times_are_checked(made: dict[str, Any], capsys: pytest.Captu
     assert "changes" not in made
 
 
+def test_a_saved_plan_is_named_without_the_options_of_its_planning(
+    made: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--only", "quotas", "--prune", "--adopt", "--out", "change.plan"]
+    assert main(["cloud", "plan", "gpustack.yaml", *options]) == 0
+    assert capsys.readouterr().err.splitlines()[-1] == "Next: gpustack cloud apply change.plan"
+
+
 def test_the_next_command_repeats_groups_and_times(made: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--only", "tenancy,quotas", "--confirm-within", "10m"]
     assert main(["cloud", "apply", "gpustack.yaml", "--prune", "--check", *options]) == 0
