@@ -244,9 +244,10 @@ class ChangeCommand(OpenStackCommand):
         counts = Counter(outcome.result for outcome in outcomes)
         self.report(", ".join(f"{counts[result]} {result}" for result in ChangeResult if counts[result]))
         self.report(f"journal: {path}")
-        if counts[ChangeResult.UNKNOWN]:
+        made = {outcome.result for outcome in outcomes if outcome.change.reversible}
+        if counts[ChangeResult.UNKNOWN] and any(isinstance(outcome.change, GuardedChange) for outcome in outcomes):
             self.report(f"to see what was carried out: {undo} --check")
-        elif any(outcome.result is ChangeResult.DONE and outcome.change.reversible for outcome in outcomes):
+        elif made & {ChangeResult.DONE, ChangeResult.UNKNOWN}:
             self.report(f"to undo: {undo}")
 
     def refuse_incomplete(self, outcomes: Sequence[ChangeOutcome]) -> None:

@@ -34,7 +34,7 @@ gpustack quota plan gpustack.yaml --snapshot hosts.json --exit-code -f json"""
     def show_summary(self, plan: CloudPlan) -> None:
         super().show_summary(plan)
         if plan.checks:
-            self.show(f"Nova {plan.release}, PCI in Placement: {wanted_stage(self._spec)}")
+            self.show(f"Nova {plan.release} with unified limits, PCI in Placement: {wanted_stage(self._spec)}")
         for check in plan.checks:
             self.show(f"  {check.operation:<9} {_EFFECTS[check.effect]}: {check.text}")
 

@@ -26,7 +26,7 @@ from gpustack.offer.flavor.changes import AccessChange
 from gpustack.offer.flavor.flavors import ACCESS, ACCESS_CHANGES, PresentFlavor
 from support import house
 from support.change_runs import PLACE, without_cloud
-from support.flavor_model import NovaModel
+from support.flavor_model import NEVER, NovaModel
 
 CREATE = ("flavor", "create", "hand", "--alias", "A", "--vcpus", "1", "--ram", "1GiB", "--disk", "1")
 
@@ -103,6 +103,20 @@ def test_undo_restores_and_can_be_undone(cloud: NovaModel, capsys: pytest.Captur
     assert last().head.undoes == deleted.head.id
     assert main(["undo", "--yes"]) == 0
     assert cloud.state() == {}
+
+
+def test_a_request_whose_result_is_unknown_leads_to_the_undo(
+    cloud: NovaModel, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`undo --check` reads no flavor, so that it shows nothing about the request."""
+    cloud.dies_at, cloud.comes_back, cloud.carried_out = 2, False, True
+    assert main([*CREATE, "--yes"]) == 22
+    printed = capsys.readouterr().err
+    assert ": unknown: " in printed
+    assert f"to undo: gpustack undo {last().head.id}\n" in printed
+    cloud.dies_at = NEVER
+    assert main(["undo", "--yes"]) == 0
+    assert cloud.by_id == {}
 
 
 def test_a_flavor_of_others_is_restored_with_all_it_had(cloud: NovaModel, capsys: pytest.CaptureFixture[str]) -> None:

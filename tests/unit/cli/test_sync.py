@@ -12,7 +12,7 @@ from gpustack.cli.app import main
 from gpustack.nova_options import releases
 from gpustack.offer.cloud_plan.plan import CloudPlan
 from gpustack.offer.quota.changes import LimitChange
-from gpustack.offer.quota.compare import QuotaPlan
+from gpustack.offer.quota.compare import QuotaPlan, enforced
 from support.change_runs import without_cloud
 from support.fleet_cloud import StandIn
 
@@ -35,6 +35,7 @@ def quota(tmp_path: Path, *arguments: str, findings: tuple[Finding, ...] = ()) -
         operations=(CREATION,),
         findings=findings,
         quotas=QuotaPlan(operations=(CREATION,), unchanged=2),
+        checks=enforced("marker", releases.releases()[-1], "off"),
         release=releases.releases()[-1],
     )
     with (
@@ -49,6 +50,9 @@ def test_plan_counts_changes_by_verb(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert quota(tmp_path, "plan", "--exit-code")[0] == 3
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == ["create the default limit for k4200: 1", "1 to create, 0 to change, 0 to delete, 2 unchanged"]
+    assert (
+        lines[2] == f"Nova {releases.releases()[-1]} with unified limits, PCI in Placement: off"
+    )  # Nova's default: no
 
 
 def test_apply_opens_one_connection(tmp_path: Path) -> None:
