@@ -15,6 +15,7 @@ from types import FrameType
 from typing import Any, Protocol
 
 from gpustack.base.errors import CloudError, GpustackError, JournalError
+from gpustack.base.text import printable
 from gpustack.changes import lock
 from gpustack.changes.change import (
     SUCCESSFUL,
@@ -150,7 +151,7 @@ class _Run:
         for change in list(waiting.values()):
             failed = [key for key in change.needs if key in self._outcomes and not self._succeeded(key)]
             if self._stop.is_set() or failed:
-                detail = f"needs {self._changes[failed[0]].name}" if failed else self._because
+                detail = f"needs {printable(self._changes[failed[0]].name, keep='')}" if failed else self._because
                 del waiting[change.key]
                 self._note(ChangeOutcome(change=change, result=ChangeResult.NOT_BEGUN, detail=detail))
         return len(waiting) < before
@@ -262,7 +263,7 @@ def _changed(change: CloudChange, present: Value) -> str:
     if present is None:
         return "it does not exist any more"
     lines = difference(change.seen, present, both=change.seen is not None)
-    return f"changed since the plan: {'; '.join(line[2:] for line in lines)}"
+    return printable(f"changed since the plan: {'; '.join(line[2:] for line in lines)}", keep="")
 
 
 @contextlib.contextmanager

@@ -117,7 +117,7 @@ class ChangeCommand(OpenStackCommand):
         changes, findings = completion(newest, LimitsCloud(connection))
         self.report_findings(findings)
         for change in changes:
-            self.report(change.describe())
+            self.report(printable(change.describe(), keep=""))
         if changes and not (parsed_args.check or getattr(parsed_args, "sql", False)):
             # Without what the command does before and after its own changes.
             runner = UndoCommand(self.app, self.app_args, cmd_name=self.cmd_name)
@@ -236,9 +236,9 @@ class ChangeCommand(OpenStackCommand):
     def _tell_outcome(self, outcome: ChangeOutcome) -> None:
         failed = outcome.result not in SUCCESSFUL
         if outcome.detail:
-            self.report(f"{outcome.change.name}: {outcome.result}: {outcome.detail}", error=failed)
+            self.report(f"{printable(outcome.change.name, keep='')}: {outcome.result}: {outcome.detail}", error=failed)
         elif failed or self.verbosity > 1:
-            self.report(f"{outcome.result}: {outcome.change.describe()}", error=failed)
+            self.report(f"{outcome.result}: {printable(outcome.change.describe(), keep='')}", error=failed)
 
     def _report_results(self, outcomes: Sequence[ChangeOutcome], path: Path, undo: str) -> None:
         counts = Counter(outcome.result for outcome in outcomes)
@@ -280,9 +280,9 @@ def show_operations(command: Command, operations: Iterable[Operation], form: str
         command.show_data({"operations": [operation.to_dict() for operation in operations]}, form)
         return
     for operation in operations:
-        command.show(printable(operation.line))
+        command.show(printable(operation.line, keep=""))
         for line in operation.details():
-            command.show(f"    {printable(line)}", changes=True)
+            command.show(f"    {printable(line, keep='')}", changes=True)
 
 
 def refuse_errors(command: Command, findings: Sequence[Finding]) -> None:
@@ -337,10 +337,9 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
             self.show_data([change.to_record() for change in changes], parsed_args.format)
         else:
             show_operations(self, changes)
-            for change in final:
-                self.report(f"cannot be undone: {change.describe()}")
-            for change in gone:
-                self.report(f"cannot be undone: {change.describe()}: the project, host or image no longer exists")
+            for change in (*final, *gone):
+                why = ": the project, host or image no longer exists" if change in gone else ""
+                self.report(f"cannot be undone: {printable(change.describe(), keep='')}{why}")
         if not changes:
             self.report(f"{record.head.id}: nothing to undo")
         elif parsed_args.check:

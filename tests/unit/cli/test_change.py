@@ -105,6 +105,20 @@ def test_undo_restores_and_can_be_undone(cloud: NovaModel, capsys: pytest.Captur
     assert cloud.state() == {}
 
 
+def test_a_name_stays_on_its_line(cloud: NovaModel, capsys: pytest.CaptureFixture[str]) -> None:
+    """A domain's administrator chooses the names of projects, and could write lines of a plan."""
+    assert main([*CREATE[:2], "a\nb", *CREATE[3:], "--yes"]) == 0
+    assert "create a\\nb (1 vCPU" in capsys.readouterr().out
+    (flavor,) = cloud.by_id
+    cloud.by_id[flavor] = replace(cloud.by_id[flavor], extra_specs={"x": "1\n2"})
+    assert main(["undo", "--yes"]) == 14
+    printed = capsys.readouterr()
+    assert "delete a\\nb: undo of" in printed.out
+    assert any(
+        line.startswith("a\\nb: skipped: changed since") and "1\\n2" in line for line in printed.err.splitlines()
+    )
+
+
 def test_a_request_whose_result_is_unknown_leads_to_the_undo(
     cloud: NovaModel, capsys: pytest.CaptureFixture[str]
 ) -> None:
