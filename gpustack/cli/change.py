@@ -259,11 +259,9 @@ class ChangeCommand(OpenStackCommand):
             if outcome.lost is not None:
                 raise outcome.lost
         if missing := sum(outcome.result not in SUCCESSFUL for outcome in outcomes):
-            were = "was" if missing == 1 else "were"
-            raise self.incomplete(
-                f"{missing} of {counted(len(outcomes), 'operation')} failed or {were} skipped",
-                remedy=f"see the reasons above; {self.rest}",
-            )
+            were, all_of = "was" if missing == 1 else "were", counted(len(outcomes), "operation")
+            text = f"{missing} of {all_of} failed or {were} skipped"
+            raise self.incomplete(text, remedy=f"see the reasons above; {self.rest}")
 
     def _warn(self, text: str) -> None:
         self.report(f"warning: {text}")
@@ -381,11 +379,14 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
             return record
         kind = _UNDONE_BY.get(self.words.removesuffix("undo").strip(), "")
         self._databases_alone = kind == "repair"
+        empty: set[str] = set()  # runs of which an undo found nothing to revert, such as refused requests
 
         def fits(record: RunRecord) -> bool:
             # Without a name, no run of the hosts: the end of a maintenance must not close its host again.
             made = any(kind in ("", change.kind) for change in record.made)
-            return made and record.head.command != "host apply"
+            if not record.made and record.state == "done":
+                empty.add(record.head.undoes)
+            return made and record.head.command != "host apply" and record.head.id not in empty
 
         found, unread = last(lambda: self.place(parsed_args).key, fits)
         if unread is not None:
@@ -400,11 +401,8 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
     def _refuse_other(self, record: RunRecord, here: Cloud) -> None:
         """Refuse the change of another cloud. The undo of a repair compares its cell and compute node by itself."""
         if record.head.cloud.auth_url and record.head.cloud.key != here.key:
-            raise JournalError(
-                f"the change is of another cloud: {record.head.cloud}",
-                where=str(record.path),
-                remedy="name that cloud with --os-cloud",
-            )
+            what, remedy = f"the change is of another cloud: {record.head.cloud}", "name that cloud with --os-cloud"
+            raise JournalError(what, where=str(record.path), remedy=remedy)
         if not (record.head.cloud.auth_url or self._databases_alone):
             self._warn(f"{record.path}: a journal of 0.1.0 does not name its cloud; check that it is {here.auth_url}")
 

@@ -188,6 +188,19 @@ def test_an_undo_that_changed_nothing_is_not_the_last_change(
     assert (last().head.undoes, cloud.by_id) == (created, {})
 
 
+def test_a_refused_change_does_not_hide_the_one_before(cloud: NovaModel) -> None:
+    """Each `gpustack undo` took the refused change again, of which nothing was there to revert."""
+    assert main([*CREATE, "--yes"]) == 0
+    cloud.refuses = "POST /flavors refused"
+    assert main([*CREATE[:2], "refused", *CREATE[3:], "--yes"]) == 22
+    assert main(["undo", "--yes"]) == 0
+    assert len(cloud.by_id) == 1
+    assert main(["undo", "--yes"]) == 0
+    assert cloud.by_id == {}
+    assert main(["undo", "--yes"]) == 0  # the undo
+    assert len(cloud.by_id) == 1
+
+
 def test_a_flavor_in_use_is_not_deleted_by_an_undo(cloud: NovaModel, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*CREATE, "--yes"]) == 0
     (flavor,) = cloud.flavors()
