@@ -221,7 +221,9 @@ def _cards(host: Host, baseline: Host | None) -> Iterator[Finding]:
     now, before = _by_address(host), _by_address(baseline)
     for address, gpu in before.items():
         if address not in now or now[address].main.ids != gpu.main.ids:
-            yield finding(Code.GPU_MISSING, place=_place(host, gpu), card=gpu.name, host=host.hostname, address=address)
+            yield finding(
+                Code.GPU_MISSING, place=place_of(host, gpu), card=gpu.name, host=host.hostname, address=address
+            )
     for address, gpu in now.items():
         if address not in before or before[address].main.ids != gpu.main.ids:
             yield finding(Code.GPU_NEW, place=f"{host.hostname} {address}", card=gpu.name, host=host.hostname)
