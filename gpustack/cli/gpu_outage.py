@@ -41,14 +41,14 @@ class _OutageCommand(FleetCommand, ChangeCommand):
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         """Show the plan, ask for confirmation, and carry it out."""
-        seen = self._look(parsed_args)
+        seen = self._look(parsed_args, force=parsed_args.force)
         plan = self.plan(seen, parsed_args)
         self._print(seen, plan, parsed_args.format)
         refuse_errors(self, (*self._fleet.findings, *plan.findings))
         if plan.operations and not parsed_args.check:
             self._refuse_without_rights(plan, parsed_args)
             self.carry_out(plan.operations, parsed_args, spec=parsed_args.spec, question=plan.question)
-            plan = self.plan(self._look(parsed_args), parsed_args)
+            plan = self.plan(self._look(parsed_args, force=True), parsed_args)
             self.report(f"{seen.place}: {plan.state}")
             if plan.left:
                 self.report(f"host stays closed: {plan.left}")
@@ -59,10 +59,10 @@ class _OutageCommand(FleetCommand, ChangeCommand):
         self._fleet = replace(self._fleet, findings=(), notes=())
         super().after(parsed_args)
 
-    def _look(self, parsed_args: argparse.Namespace) -> Seen:
+    def _look(self, parsed_args: argparse.Namespace, *, force: bool) -> Seen:
         fleet = self.read(parsed_args, Detail.HOLDERS, frozenset({parsed_args.host}))
         cloud = self.connection(parsed_args)
-        seen = look(cloud, fleet, parsed_args.host, parsed_args.address, self._given, force=parsed_args.force)
+        seen = look(cloud, fleet, parsed_args.host, parsed_args.address, self._given, force=force)
         places, changes = (seen.place, seen.host), unenforced(fleet)  # what this command is about to change
         findings = (entry for entry in fleet.findings if entry.place in places and entry not in changes)
         self._fleet = replace(fleet, findings=tuple(findings))

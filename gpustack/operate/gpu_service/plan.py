@@ -228,14 +228,10 @@ def _steps_off(seen: Seen) -> Iterator[str]:
     if seen.gone:
         return
     yield _render(seen)
-    if seen.in_use:
-        yield (
-            f"restart nova-compute of {seen.host}: its instances keep their GPUs. Before 2025.2, restart it once more"
-            " when the GPU is free"
-        )
-    else:
-        yield f"restart nova-compute of {seen.host} now"
-    yield "run this command again: it reports whether Nova still has the GPU, and opens the host if no reason is left"
+    twice = ": its instances keep their GPUs. Before 2025.2, restart it once more when the GPU is free"
+    yield f"restart nova-compute of {seen.host}{twice if seen.in_use else ' now'}"
+    again = "run this command again" if seen.gpu else "run this command again with --config-file"
+    yield f"{again}: it reports whether Nova still has the GPU, and opens the host if no reason is left"
     if seen.gpu is not None and seen.gpu.dev_type == MDEV:
         yield (
             "Placement keeps the provider of the card: this command reserves it. If it is still reserved after five"
@@ -288,7 +284,7 @@ def _steps_on(seen: Seen) -> Iterator[str]:
     if seen.gpu is None:
         yield _render(seen)
         yield f"restart nova-compute of {seen.host}"
-        yield "run this command again: it reports whether Nova has the GPU"
+        yield f"run this command again{'' if seen.gone else ' with --config-file'}: it reports whether Nova has the GPU"
 
 
 def _state(seen: Seen) -> str:

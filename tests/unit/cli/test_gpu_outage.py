@@ -262,6 +262,9 @@ def test_an_ordinary_host_stays_open_if_nothing_lists_gpus(cloud: NovaModel, gpu
     # The operator alone knows the GPU: nothing shows that Nova does not offer it.
     assert gpustack("gpu", "disable", "gpu1", "99:00.0", "--reason", "x", "--yes", "--force").code == 0
     assert cloud.service["status"] == "disabled"
+    # Its reason was the only source; the host is open afterwards.
+    ran = gpustack("gpu", "enable", "gpu1", "99:00.0", "--yes")
+    assert (ran.code, cloud.service["status"]) == (0, "enabled"), ran.err
 
 
 def test_force_proves_nothing_about_a_host_that_reports_no_devices(cloud: NovaModel, gpustack: Any) -> None:

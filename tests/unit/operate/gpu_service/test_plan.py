@@ -213,6 +213,14 @@ def test_steps_end_when_nova_has_the_gpu_no_more() -> None:
         assert (len(plan.steps), plan.steps[1].partition(" of gpu1")[0]) == (steps, f"render and install the {part}")
 
 
+def test_the_last_step_names_the_source_that_shows_the_gpu() -> None:
+    unknown = replace(seen(None), by_address=False)
+    for plan in (off(unknown), enable(unknown)):
+        assert plan.steps[-1].startswith("run this command again with --config-file: ")
+    assert off(seen()).steps[-1].startswith("run this command again: ")
+    assert enable(seen(None)).steps[-1].startswith("run this command again: ")
+
+
 def gpu_of(state: State, *holders: Holder) -> Gpu:
     return Gpu(host="gpu1", address=ADDRESS, state=state, holders=holders)
 
