@@ -28,6 +28,7 @@ from gpustack.cli.cleanup_options import (
 from gpustack.cli.common import Command, Lister, add_exit_code
 from gpustack.cli.options import option, positive
 from gpustack.cli.output import Table, table
+from gpustack.cloud.session import disconnect
 from gpustack.repair import metrics
 from gpustack.repair.classes import label
 from gpustack.repair.hypervisor import Usage
@@ -166,6 +167,7 @@ class CleanupWatchCommand(Command):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_databases(parser)
         add_selection(parser)
+        add_cloud(parser)
         add_ask_hosts(parser)
         option(parser, "--metrics FILE", "write the textfile FILE", required=True)
         option(parser, "--interval S", "check every S seconds (default: %(default)g)", type=seconds, default=300.0)
@@ -180,7 +182,8 @@ class CleanupWatchCommand(Command):
             try:
                 sources = sources_of(self, parsed_args)
                 selection = selection_of(parsed_args, sources)
-                plan, _answers = asked_plan(self, parsed_args, sources, selection)
+                disconnect()  # a Placement that was silent is asked again
+                plan, _answers = asked_plan(self, parsed_args, sources, selection, cloud_of(parsed_args))
             except DatabaseError as error:
                 metrics.write_failure(parsed_args.metrics)
                 self.report(str(error), error=True)

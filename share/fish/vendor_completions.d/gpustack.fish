@@ -240,6 +240,7 @@ complete -c gpustack -n '__gpustack_is cleanup watch' -l stuck-after -r -d 'repo
 complete -c gpustack -n '__gpustack_is cleanup watch' -l unblock -r -d 'make this blocked device available again'
 complete -c gpustack -n '__gpustack_is cleanup watch' -l spec -r -d 'keep the GPUs blocked that out_of_service of this spec lists'
 complete -c gpustack -n '__gpustack_is cleanup watch' -l stopped -r -d 'confirm that nova-compute of this host is stopped for the repair'
+complete -c gpustack -n '__gpustack_is cleanup watch' -l os-cloud -r -d 'check Placement of this cloud too, for classes Q and S'
 complete -c gpustack -n '__gpustack_is cleanup watch' -s i -l inventory -r -d 'take the hosts from this Ansible inventory, and how to reach them'
 complete -c gpustack -n '__gpustack_is cleanup watch' -l user -r -d 'log in as this user'
 complete -c gpustack -n '__gpustack_is cleanup watch' -l port -r -d 'connect to this port'

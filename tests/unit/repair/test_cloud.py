@@ -122,6 +122,7 @@ def test_a_placement_that_can_not_be_asked(cell: CellFile, tmp_path: Path, kind:
     before = cell.dump()
     without = json.loads(gpustack(tmp_path, "plan", "-f", "json").stdout)
     metrics, saved, journal = tmp_path / "prom", tmp_path / "plan.json", tmp_path / "journal"
+    counts = tmp_path / "counts"
     with started() as port:
         (tmp_path / "clouds.json").write_text(json.dumps({"clouds": {"mine": entry(port)}}))
         files = ("--metrics", str(metrics), "--out", str(saved))
@@ -129,6 +130,7 @@ def test_a_placement_that_can_not_be_asked(cell: CellFile, tmp_path: Path, kind:
         options = ("--yes", "--no-hypervisor", "--journal", str(journal), "--os-cloud", "mine")
         applied = gpustack(tmp_path, "apply", *options)
         of_file = gpustack(tmp_path, "apply", str(saved), *options)
+        watched = gpustack(tmp_path, "watch", "--metrics", str(counts), "--os-cloud", "mine", "--count", "1")
 
     # What is said of the rows is what is said without a cloud, and that classes Q and S are not known.
     assert planned.returncode == 21, planned.stderr
@@ -139,9 +141,11 @@ def test_a_placement_that_can_not_be_asked(cell: CellFile, tmp_path: Path, kind:
     assert (undecided["status"], undecided["cell"], undecided["repair"]) == ("undecided", "cell1", None)
     assert reason in undecided["evidence"][0]
     assert reason in json.loads(saved.read_text())["unasked"]
-    for klass in "QS":
-        assert f'class="{klass}",status="undecided"}} 1.0' in metrics.read_text()
-    assert "gpustack_cleanup_up 0.0" in metrics.read_text()
+    assert watched.returncode == 0, watched.stderr
+    for text in (metrics.read_text(), counts.read_text()):
+        for klass in "QS":
+            assert f'class="{klass}",status="undecided"}} 1.0' in text
+        assert "gpustack_cleanup_up 0.0" in text
     # Nothing is written by halves: neither from this plan nor from a saved one.
     for process in (applied, of_file):
         assert process.returncode == 21, process.stderr
@@ -149,6 +153,6 @@ def test_a_placement_that_can_not_be_asked(cell: CellFile, tmp_path: Path, kind:
         assert "omit --os-cloud" in process.stderr
     assert not journal.exists()
     assert cell.dump() == before
-    for process in (planned, applied, of_file):
+    for process in (planned, applied, of_file, watched):
         assert SECRET not in process.stdout + process.stderr
-    assert SECRET not in saved.read_text() + metrics.read_text()
+    assert SECRET not in saved.read_text() + metrics.read_text() + counts.read_text()
