@@ -166,6 +166,7 @@ def test_the_commands_of_a_page(
     seed(cell)
     conf = nova_conf(tmp_path, {"cell1": cell.url})
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     answer = answering(Sources.from_nova_conf([conf]))
     monkeypatch.setattr(Hypervisors, "ask", lambda _self, host: answer(host))  # no host can be reached here
     (tmp_path / "nova-compute.conf").write_text('[pci]\ndevice_spec = {"vendor_id": "10de", "product_id": "11b4"}\n')
@@ -186,7 +187,7 @@ def test_the_commands_of_a_page(
         more = ["--config-file", str(conf)]
         script = "--sql" in options
         if action == "apply" and not script:
-            more += ["--yes", "--journal", "journal.jsonl", "--wait", "0"]
+            more += ["--yes", "--wait", "0"]
         more += ["--yes"] if action == "undo" else []
         after = repaired and action == "plan"
         unchanged = cell.dump()
