@@ -9,7 +9,7 @@ from typing import Any
 from gpustack.base.operations import show_counts
 
 _PLANS = ("gpustack_plan", "gpustack_undo", "gpustack_service")
-_VERIFIES = ("gpustack_verify",)
+_VERIFIES = ("gpustack_verify", "gpustack_undo")
 _READS = ("gpustack_facts",)
 NO_ROOT = "no root rights"
 """The start of the problem of a host on which sudo refuses."""
@@ -202,7 +202,7 @@ class Record:
             host.outcome = RunOutcome.UNREACHABLE
         elif action in _PLANS and host.findings and not host.changed:
             host.outcome = RunOutcome.REFUSED
-        elif action in (*_VERIFIES, "gpustack_undo") and host.findings:
+        elif action in _VERIFIES and host.findings:
             host.outcome = RunOutcome.NOT_READY
         else:
             host.outcome = RunOutcome.FAILED

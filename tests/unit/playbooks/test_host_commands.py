@@ -97,7 +97,7 @@ def test_apply_asks_shows_prepares_and_is_verified_and_undone(
     counts = re.search(r"^talk: would change \((.*), needs a reboot\)$", out, re.MULTILINE)
     assert counts is not None
     code, out, _ = gpustack("undo", "talk", "--reboot", "--yes")
-    assert (code, out.splitlines()[-1]) == (0, f"talk: done ({counts[1]}, rebooted)")
+    assert (code, out.splitlines()[-1]) == (0, f"talk: done ({counts[1]}, rebooted, verified)")
     assert drivers(root) == {"nouveau", "snd_hda_intel"}
     assert main(["history", "-f", "json"]) == 0
     rows = json.loads(capfd.readouterr().out)
