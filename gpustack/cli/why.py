@@ -40,12 +40,7 @@ class WhyCommand(OpenStackCommand):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
         group = parser.add_argument_group("other sources")
-        option(
-            group,
-            "--spec SPEC",
-            "the spec, for the models behind aliases (default: %(default)s)",
-            default=Path("gpustack.yaml"),
-        )
+        option(group, "--spec SPEC", "the spec, for the models behind aliases (default: gpustack.yaml)")
         add_snapshot(group)
         option(
             group,
@@ -61,7 +56,8 @@ class WhyCommand(OpenStackCommand):
             silence.waited(parsed_args.timeout)  # the share of the host
         databases, scheduler = databases_of(parsed_args), scheduler_of(parsed_args)
         more |= {"snapshot": partial(snapshot_hosts, parsed_args, self.report)} if parsed_args.snapshot else {}
-        return WhySources(spec=parsed_args.spec, databases=databases, scheduler=scheduler, **more)
+        spec = parsed_args.spec or Path("gpustack.yaml")
+        return WhySources(spec=spec, databases=databases, scheduler=scheduler, **more)
 
     def asked(self, parsed_args: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
         """The facts of hosts, with --ask-host, and the device_specs of --config-file; what is not read is noted."""

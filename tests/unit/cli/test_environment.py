@@ -125,7 +125,10 @@ def test_every_variable_is_of_an_option_and_documented() -> None:
     dests = set()
     for name, entry in app.commands:
         command: Command = entry.load()(app, None, cmd_name=name)
-        dests |= {action.dest for action in command.get_parser(name)._actions}
+        actions = command.get_parser(name)._actions
+        dests |= {action.dest for action in actions}
+        # A default of the option would hide the variable.
+        assert {action.default for action in actions if action.dest in environment.VARIABLES} <= {None}, name
     assert set(environment.VARIABLES) <= dests
     page = PAGE.read_text(encoding="utf-8")
     used = {
