@@ -196,17 +196,18 @@ def _protection(seen: Seen, *, reserved: bool, closed: bool) -> Protection:
 
 
 def _remarks(seen: Seen, protection: Protection, *, closed: bool) -> Iterator[Finding]:
+    host, address = seen.host, seen.address
     for holder in seen.gpu.holders if seen.gpu else ():
         owner = f"project {holder.project or 'unknown'}, user {holder.user or 'unknown'}"
         yield finding(Code.INSTANCE_ON_FAULTY_GPU, place=seen.place, server=_words(holder), owner=owner)
     if seen.inventory is not None and seen.scheduled is not False and not seen.gone and not closed:
-        yield finding(Code.MOVE_MAY_CLAIM_RESERVED, place=seen.place, host=seen.host)
+        yield finding(Code.MOVE_MAY_CLAIM_RESERVED, place=seen.place, host=host, address=address)
     if seen.in_use and closed and not seen.closed:
-        yield finding(Code.HOST_CLOSED_FOR_GPU, place=seen.place, host=seen.host)
+        yield finding(Code.HOST_CLOSED_FOR_GPU, place=seen.place, host=host, address=address)
     if not protection.after_instance:
         yield finding(Code.GPU_UNPROTECTED, place=seen.place)
     elif seen.reserved and seen.reserved_for and not closed:
-        yield finding(Code.RESERVED_BY_OTHERS_ONLY, place=seen.place, by=seen.reserved_for)
+        yield finding(Code.RESERVED_BY_OTHERS_ONLY, place=seen.place, by=seen.reserved_for, host=host, address=address)
 
 
 def _words(holder: Holder) -> str:
@@ -264,7 +265,8 @@ def enable(seen: Seen, *, take_over: bool = False) -> OutagePlan:
             amounts = (f"{name} {of} of {inventory.totals[name]}" for name, of in sorted(inventory.reserved.items()))
             question = "" if record else f"{seen.place}: reserved by {seen.reserved_for} ({', '.join(amounts)}). "
         else:
-            findings.append(finding(Code.RESERVED_BY_OTHERS, place=seen.place, by=seen.reserved_for))
+            by, host, address = seen.reserved_for, seen.host, seen.address
+            findings.append(finding(Code.RESERVED_BY_OTHERS, place=seen.place, by=by, host=host, address=address))
     if seen.closed and not seen.entry:
         operations.append(reason_change(seen.service, key, "", close=False, why="back in service"))
     left = seen.reasons if seen.entry else seen.reasons.minus(key)

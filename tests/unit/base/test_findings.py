@@ -20,6 +20,16 @@ PACKAGE = Path(__file__).parents[3] / "gpustack"
 PATHS = [path for path in PACKAGE.rglob("*.py") if path.name != "codes.py"]
 
 
+OF_A_GPU = re.compile(r"`gpustack gpu (?:disable|enable|show) +([^`]+)`")
+
+
+def test_remedies_name_the_gpu_of_a_command() -> None:
+    """An option alone is no command: it lacks host and address."""
+    named = [words for definition in definitions().values() for words in OF_A_GPU.findall(definition.remedy)]
+    assert len(named) > 10
+    assert [words for words in named if not re.match(r"({host}|HOST) ({address}|ADDRESS)", words)] == []
+
+
 def fields(definition: Definition) -> set[str]:
     """The values that a definition's message and remedy name in braces."""
     parsed = string.Formatter().parse(definition.message + definition.remedy)
