@@ -141,7 +141,7 @@ class HostUndoCommand(_Change):
     """
 
     playbook = "undo"
-    default_hosts = "none"
+    default_hosts = "none; with -i, all hosts of the inventory"
     first = ("undo", True)
     question = "Restore"
     epilog = "gpustack host undo gpu01 --check; gpustack host undo -i inventory gpu01 --reboot"
