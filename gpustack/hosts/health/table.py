@@ -22,7 +22,7 @@ SIGNS: tuple[Column[Event], ...] = (
     Column("count", lambda event: event.count, "Count", lambda event: str(event.count)),
     Column("first", lambda event: event.first, "First"),
     Column("last", lambda event: event.last, "Last"),
-    Column("earlier_boot", lambda event: event.earlier, "Earlier boot", lambda event: str(event.earlier)),
+    Column("earlier_boot", lambda event: event.earlier, "Earlier boot"),
     Column("message", lambda event: event.message, "Message"),
 )
 """The columns of the signs in a kernel log."""

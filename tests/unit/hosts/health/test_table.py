@@ -7,7 +7,7 @@ import pytest
 from gpustack.base.columns import described
 from gpustack.hosts.facts.store import parse_host
 from gpustack.hosts.health.check import check
-from gpustack.hosts.health.table import check_log, columns
+from gpustack.hosts.health.table import SIGNS, check_log, columns
 from support.host_samples import function, raw_host
 
 
@@ -110,7 +110,7 @@ def test_signs_of_an_earlier_boot_are_listed_and_no_finding() -> None:
     reset = "vfio-pci 0000:88:00.0: not ready 65535ms after FLR; giving up"
     assert codes(*HOST, reset, *HOST) == []
     (sign,), _ = check_log([f"[    1.000000] {line}" for line in (*HOST, reset, *HOST)], "log")
-    assert sign.earlier
+    assert [column.cell(sign) for column in SIGNS if column.key == "earlier_boot"] == ["yes"]
 
 
 def test_a_log_without_start_or_gpu_is_unknown() -> None:
