@@ -121,6 +121,7 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
             self.report(line)
         tell_unread(self, self._plan, self._plan.unasked)
         self.to_do = any(verdict.status not in QUIET for verdict in self._plan.verdicts)
+        self.outcome = "" if self._plan.repairs else "nothing"  # `cleanup apply` would write nothing
 
     def _asked(self, parsed_args: argparse.Namespace) -> Iterator[str]:
         """The hosts that answered, and why others did not; without --ask-hosts, the hosts that apply will query."""

@@ -199,6 +199,7 @@ def test_the_commands_of_a_page(
             assert code == 0, (line, output)
             assert ("No stale rows" in output.out) == (after or kind == "nothing"), (line, output)
             assert cell.dump() == unchanged
+            assert ("Next: gpustack cleanup apply" in output.err) == ("| stale" in output.out), (line, output)
         elif script:
             assert code == 0, (line, output)
             assert cell.dump() == unchanged
