@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 DOCS = Path(__file__).parents[2] / "docs"
-_FENCE = re.compile(r"^( *)```(\w*)$")
+_FENCE = re.compile(r"( *)```(\S*)")
 
 
 class PageError(Exception):
