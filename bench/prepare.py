@@ -79,8 +79,10 @@ def prepare(directory: Path, collection: Path, **more: str) -> tuple[float, int]
     environment = {**os.environ, "ANSIBLE_CONFIG": str(directory / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
     environment |= {"ANSIBLE_COLLECTIONS_PATH": str(collection.parents[2]), **more}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run(command, cwd=directory, env=environment, check=True, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=directory, env=environment, check=False, capture_output=True, text=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
     changed = re.search(r"changed=(\d+)", done.stdout)
     assert changed is not None, done.stdout
     return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime, int(changed.group(1))
