@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 from gpustack.base.by_key import by_key
-from gpustack.base.errors import GpustackError, SnapshotError, SpecError, UsageError
+from gpustack.base.errors import GpustackError, SnapshotError, UsageError
 from gpustack.base.files import digest as sha256
 from gpustack.base.files import own_name
 from gpustack.base.host_groups import pattern
@@ -456,14 +456,7 @@ def service_target(hostname: str, facts: Mapping[str, Any] | None, wanted: str, 
 
 
 def _spec(path: str, *hosts: Host) -> Spec:
-    file = Path.cwd() / Path(path).expanduser()
-    if not file.is_file():
-        raise SpecError(
-            "there is no such file",
-            where=str(file),
-            remedy="give the spec with -e gpustack_spec=PATH; a relative path starts from the current directory",
-        )
-    return load_spec(file, hosts)
+    return load_spec(Path.cwd() / Path(path).expanduser(), hosts)
 
 
 def _host(facts: Mapping[str, Any], hostname: str) -> Host:

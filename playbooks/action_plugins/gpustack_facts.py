@@ -33,7 +33,7 @@ class ActionModule(normal.ActionModule):
             result: dict[str, Any] = super().run(tmp, task_vars)
         except AnsibleError as error:
             if _NO_TERMINAL in str(error):
-                raise AnsibleActionFail(_REMEDY) from error
+                raise AnsibleActionFail(_REMEDY) from None
             raise
         if result.get("failed") and _NO_TERMINAL in str(result.get("module_stderr")):
             result["msg"] = _REMEDY

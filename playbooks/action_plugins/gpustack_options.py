@@ -72,7 +72,9 @@ class ActionModule(Base):
             try:
                 found[name] = self._templar.template(task_vars.get(name, ""))
             except AnsibleError as error:
-                raise AnsibleActionFail(f"{name}: {error}") from error
+                raise AnsibleActionFail(f"{name}: {error}") from None
+            if found[name] is None:  # `gpustack_cloud:` in a YAML file
+                raise AnsibleActionFail(f"{name} has no value: set one, or remove the variable to use its default")
         self._task.args = {name: value for name, value in found.items() if value != task_vars.get("omit")}
 
     def outcome(self, args: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:

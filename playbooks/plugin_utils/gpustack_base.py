@@ -80,7 +80,8 @@ class ActionModule(ActionBase):
         try:
             outcome = self.outcome(self.plain(args), task_vars or {})
         except GpustackError as error:
-            raise AnsibleActionFail(str(error)) from error
+            # Ansible prints the causes of an error too: texts of others, as they are.
+            raise AnsibleActionFail(str(error)) from None
         if outcome.get("text") and outcome["text"] not in (args.get("shown"), outcome.get("msg")):
             # The log of `gpustack host verify` has the details too.
             detailed = "details" in outcome and (Display().verbosity > 0 or "GPUSTACK_EVENTS_FD" in os.environ)
@@ -96,7 +97,7 @@ class ActionModule(ActionBase):
         try:
             return json.loads(json.dumps(value))
         except (RecursionError, TypeError, ValueError) as error:
-            raise AnsibleActionFail(f"an answer of the host can't be read: {type(error).__name__}") from error
+            raise AnsibleActionFail(f"an answer of the host can't be read: {type(error).__name__}") from None
 
     @staticmethod
     def refused(task_vars: Mapping[str, Any], answer: Mapping[str, Any] | None = None) -> TaskResult | None:

@@ -77,3 +77,10 @@ def test_an_option_that_cannot_be_resolved_is_named(tmp_path: Path) -> None:
     assert not resolved
     assert "gpustack_trial" in output
     assert "'nobody' is undefined" in output
+
+
+@pytest.mark.parametrize("option", ["gpustack_cloud", "gpustack_root"])
+def test_an_option_without_a_value_is_named(tmp_path: Path, option: str) -> None:
+    resolved, output = settings(tmp_path, VERSIONS[-1], "-e", json.dumps({option: None}))
+    assert not resolved
+    assert f"{option} has no value: set one, or remove the variable to use its default" in output
