@@ -292,3 +292,27 @@ def test_unknown_gpus_stop_their_own_host_only(cloud: Cloud) -> None:
     assert not (cloud.roots["talk"] / DROP_IN).exists()
     assert (cloud.roots["epyc"] / DROP_IN).is_file()
     assert (cloud.roots["ctl"] / DROP_IN).is_file()
+
+
+def test_services_that_tags_leave_out_are_restarted_by_the_next_run(cloud: Cloud) -> None:
+    run = cloud.place.play("nova", "--skip-tags", "restart")
+    assert run.code == 0, run.output
+    assert cloud.restarted() == []
+    run = cloud.place.play("nova")
+    assert run.code == 0, run.output
+    assert len(cloud.restarted()) == 4
+
+
+def test_all_hosts_are_read_first_with_the_free_strategy_too(cloud: Cloud) -> None:
+    cloud.place.environment["ANSIBLE_STRATEGY"] = "free"
+    run = cloud.place.play("nova", "--forks", "1")
+    assert run.code == 0, run.output
+    assert (cloud.roots["ctl"] / DROP_IN).is_file()
+
+
+@pytest.mark.parametrize("serial", [-1, "0"])
+def test_no_number_restarts_all_compute_hosts_at_once(cloud: Cloud, serial: object) -> None:
+    run = cloud.place.play("nova", gpustack_nova_serial=serial)
+    assert run.code == 2
+    assert f"gpustack_nova_serial is {serial}, so Ansible would change all compute hosts at once" in run.output
+    assert cloud.restarted() == []
