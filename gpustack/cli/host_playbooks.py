@@ -8,7 +8,7 @@ from gpustack.base.errors import UsageError
 from gpustack.base.host_groups import pattern
 from gpustack.changes.host_run import recorded
 from gpustack.cli.common import confirm, see_terminal
-from gpustack.cli.options import option
+from gpustack.cli.options import option, positive
 from gpustack.cli.playbook_run import Play
 from gpustack.cli.progress import progress
 from gpustack.connect.playbooks.record import HostRecord, RunOutcome
@@ -30,7 +30,7 @@ class _Change(Play):
         parser.add_argument("-y", "--yes", action="store_true", help="don't ask for confirmation")
         option(parser, "--check", "change nothing: show the changes, with the differences of files in the log")
         option(parser, "--reboot", "reboot hosts that need it, a few at a time, and verify them")
-        option(parser, "--serial N", "change N hosts at a time (default: one, then four at a time)", type=int)
+        option(parser, "--serial N", "change N hosts at a time (default: one, then four at a time)", type=positive)
         group = parser.add_argument_group("hosts in service", "actions in Nova before and after a reboot")
         option(group, "--os-cloud NAME", "disable the host in this cloud meanwhile: a name in clouds.yaml, or envvars")
         policies = ("refuse", "live-migrate", "cold-migrate", "stop")

@@ -30,4 +30,6 @@ class ActionModule(Base):
         modes = {name: args[name] for name in ("adopt", "live", "trial")}
         facts = self.with_groups(args["facts"], task_vars)
         limit = str(task_vars.get("ansible_limit") or "all")
-        return plugin_api.plan(args["spec"], facts, args["hostname"], **modes, limit=limit)
+        planned = plugin_api.plan(args["spec"], facts, args["hostname"], **modes, limit=limit)
+        # With these the role decides whether its next run needs another plan.
+        return planned if planned.get("failed") else {**planned, "settings": task_vars.get("gpustack_settings")}

@@ -161,3 +161,10 @@ def test_this_machine_without_ssh(
     assert main([*command, "gpu01"]) == 2
     assert main(["host", "undo", "--local", "--reboot", "--yes"]) == 2
     assert "gpustack runs on it" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("command", [("apply", "gpustack.yaml"), ("undo", "talk")])
+@pytest.mark.parametrize("number", ["0", "-1"])
+def test_serial_is_at_least_one(capsys: pytest.CaptureFixture[str], command: tuple[str, ...], number: str) -> None:
+    assert main(["host", *command, f"--serial={number}"]) == 2
+    assert "must be 1 or more" in capsys.readouterr().err

@@ -308,3 +308,89 @@ def test_a_reboot_that_fails_keeps_no_other_host_of_its_batch_from_its_verificat
     assert [run.count(name, "failed") for name in ("talk-a", "talk-b", "talk-c")] == [1, 0, 0]
     assert [drivers(root) == {"vfio-pci"} for root in (first, second)] == [False, True]
     assert not written(third)
+
+
+def test_any_errors_fatal_keeps_no_other_host_from_its_verification(place: Place) -> None:
+    place.add("talk", "talk-a", gpustack_reboot_command=["/bin/false"])
+    place.add("talk", "talk-b")
+    place.environment["ANSIBLE_ANY_ERRORS_FATAL"] = "true"
+    run = place.play("prepare", gpustack_serial=2, gpustack_reboot=True)
+    assert run.code == 2
+    assert "talk-b: ready," in run.output
+
+
+def test_without_the_tag_reboot_all_but_the_reboot_is_done(place: Place) -> None:
+    root = place.add("talk")
+    run = place.play("prepare", "--skip-tags", "reboot", gpustack_reboot=True)
+    assert run.code == 0, run.output
+    assert run.count("talk", "changed") == 4  # the files and three commands
+    assert drivers(root) == {"nouveau", "snd_hda_intel"}
+    run = place.play("prepare", "--tags", "reboot", gpustack_reboot=True)
+    assert run.code == 0, run.output
+    assert run.count("talk", "changed") == 1
+    assert drivers(root) == {"vfio-pci"}
+
+
+def test_no_host_is_rebooted_while_tags_leave_out_commands(place: Place) -> None:
+    root = place.add("talk")
+    run = place.play("prepare", "--skip-tags", "commands", gpustack_reboot=True)
+    assert run.code == 2
+    assert "talk is not rebooted: this run leaves out files or commands of its plan" in run.fatal("talk")
+    assert drivers(root) == {"nouveau", "snd_hda_intel"}
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "message"),
+    [
+        ("gpustack_serial", 0.5, "gpustack_serial is 0.5, so Ansible would change all hosts at once"),
+        ("gpustack_serial", "[1, -1]", "gpustack_serial is [1, -1], so Ansible would change all hosts at once"),
+        ("gpustack_max_fail_percentage", "-5%", "gpustack_max_fail_percentage is -5%, expected 0 to 100"),
+    ],
+)
+def test_numbers_of_hosts_are_checked_before_a_change(place: Place, variable: str, value: object, message: str) -> None:
+    root = place.add("talk")
+    before = tree(root)
+    run = place.play("prepare", **{variable: value})
+    assert run.code == 2
+    assert message in run.fatal("talk")
+    assert tree(root) == before
+
+
+def test_numbers_of_hosts_in_the_inventory_are_refused(place: Place) -> None:
+    """Ansible does not read them there, and would change four hosts at a time."""
+    root = place.add("talk", gpustack_serial=1)
+    before = tree(root)
+    run = place.play("prepare")
+    assert run.code == 2
+    assert "gpustack_serial: the play does not read the inventory's value; set it with -e" in run.fatal("talk")
+    assert tree(root) == before
+    run = place.play("prepare", "-e", "gpustack_serial=[1,4]", "-e", "gpustack_max_fail_percentage=30%")
+    assert run.code == 0, run.output
+
+
+def test_each_run_of_the_role_in_a_play_has_its_own_plan(prepared_place: Place) -> None:
+    root = prepared_place.add("talk")
+    prepared_place.spec(SPEC + "options: {iommu_pt: false}\n", "other.yaml")
+    role = "ansible.builtin.include_role: {name: nova_gpustack.passthrough.gpustack, tasks_from: %s}"
+    tasks = "".join(f"    - {role % entry}\n" for entry in ("prepare", "undo", "undo", "prepare", "prepare"))
+    play = f"- hosts: all\n  gather_facts: false\n  tasks:\n{tasks}      vars: {{gpustack_spec: other.yaml}}\n"
+    (prepared_place.path / "own.yml").write_text(play, encoding="utf-8")
+    run = prepared_place.play(str(prepared_place.path / "own"))
+    assert run.code == 0, run.output
+    assert written(root) == set(OWNED)
+    assert "iommu=pt" not in (root / GRUB.lstrip("/")).read_text(encoding="utf-8")
+
+
+def test_an_error_is_reported_without_its_causes(place: Place) -> None:
+    place.add("talk")
+    run = place.play("plan", gpustack_spec="nowhere.yaml")
+    assert run.fatal("talk").count("No such file or directory") == 1
+    assert "[Errno" not in run.output
+
+
+def test_the_report_of_a_failed_command_ends_with_its_errors(place: Place) -> None:
+    place.add("talk")
+    long = "import sys; print('o' * 2000); sys.exit('E: the cause')"
+    run = place.play("prepare", gpustack_command_prefix=[sys.executable, "-c", long])
+    assert "nothing after it was done: [...] ooo" in run.output
+    assert "E: the cause. Run the command on the host" in run.output

@@ -101,3 +101,24 @@ def test_a_file_that_was_changed_by_hand_is_named_and_left(prepared_place: Place
     assert run.code == 0, run.output
     assert not path.exists()
     assert drivers(root) == {"nouveau", "snd_hda_intel"}
+
+
+def test_without_the_tag_reboot_all_but_the_reboot_is_undone(prepared_place: Place) -> None:
+    root = prepared_place.add("talk")
+    run = prepared_place.play("undo", "--skip-tags", "reboot", gpustack_reboot=True)
+    assert run.code == 0, run.output
+    assert drivers(root) == {"vfio-pci"}
+    assert "intel_iommu" not in (root / "boot/grub/grub.cfg").read_text(encoding="utf-8")
+    run = prepared_place.play("undo", "--tags", "reboot", gpustack_reboot=True)
+    assert run.code == 0, run.output
+    assert "talk: as before gpustack," in run.output
+
+
+def test_files_alone_are_undone_until_the_next_run(prepared_place: Place) -> None:
+    root = prepared_place.add("talk")
+    run = prepared_place.play("undo", "--tags", "files", gpustack_reboot=True)
+    assert run.code == 0, run.output
+    assert (root / JOURNAL.lstrip("/")).exists()
+    assert not (root / MODPROBE.lstrip("/")).exists()
+    run = prepared_place.play("undo", gpustack_reboot=True)
+    assert "talk: as before gpustack," in run.output, run.output
