@@ -81,7 +81,8 @@ class HostPlanResult(TaskResult):
     ``menu``: the menus that GRUB's tool is expected to generate before and after the files are written; empty if the
     plan does not generate one. ``todo``: whether the plan contains changes. ``prove``: whether the commands change boot
     entries that are files, which are then verified before a reboot. ``plan``: the output of
-    ``gpustack host plan -f json``. ``last``: the files that an undo removes after its commands.
+    ``gpustack host plan -f json``. ``last``: the files that an undo removes after its commands. ``settings``: the
+    role's options of the plan, from the action plugin.
     """
 
     plan: dict[str, object]
@@ -96,6 +97,7 @@ class HostPlanResult(TaskResult):
     todo: bool
     prove: NotRequired[bool]
     last: NotRequired[list[str]]
+    settings: NotRequired[dict[str, object]]
 
 
 class VerificationResult(TaskResult):
