@@ -253,7 +253,7 @@ def _holder(target: Assigned) -> str:
 def _of_group(host: Host, target: Assigned, going: Iterable[Assigned]) -> Iterator[Finding]:
     """Other devices in the IOMMU group that stay with the host, or are bound to another driver."""
     gpu, group = target.gpu, target.gpu.main.iommu_group
-    place = f"{host.hostname} {target.address}"
+    place = host.at(target.address)
     drivers = {f.address: t.driver for t in going for f in t.gpu.functions}
     staying = [f for f in dict.fromkeys((*peers(gpu), *in_the_way(host, gpu))) if f.address not in drivers]
     if target.is_virtual:

@@ -65,7 +65,7 @@ def types_in_use(spec: Spec, host: Host, type_of: Callable[[str], str | None]) -
             continue
         yield finding(
             Code.MEDIATED_TYPE_IN_USE,
-            place=f"{host.hostname} {address}",
+            place=host.at(address),
             severity=None if used and has_vgpus(spec) else Severity.WARNING,
             type=type_,
             users=listed([f"{uuid}: {user or _UNUSED}" for uuid, user in (used or users).items()], _SHOWN),
@@ -80,7 +80,7 @@ def several_aliases(spec: Spec, host: Host) -> Iterator[tuple[str, Finding]]:
     for address, models in models_of.items():
         aliases = dict.fromkeys(map(spec.alias_of, models))
         if len(aliases) > 1:
-            place, texts = f"{host.hostname} {address}", (" and ".join(models), ", ".join(aliases))
+            place, texts = host.at(address), (" and ".join(models), ", ".join(aliases))
             yield address, finding(Code.VGPUS_OF_SEVERAL_ALIASES, place=place, models=texts[0], aliases=texts[1])
 
 

@@ -393,6 +393,10 @@ class Host(FactsModel):
         except (OverflowError, ValueError):  # a host can send any time
             return None
 
+    def at(self, part: object) -> str:
+        """The place of a part of the host in findings: ``gpu01 0000:88:00.0``."""
+        return f"{self.hostname} {part}"
+
     def with_pci(self, functions: Iterable[Function]) -> Host:
         """Return a copy with other functions; unlike ``model_copy``, drop the properties cached from the old ones."""
         copy = self.model_copy(update={"pci": tuple(functions)})

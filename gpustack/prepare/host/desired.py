@@ -131,14 +131,12 @@ def _entries(host: Host, wanted: tuple[str, ...]) -> Entries | None:
 def _grub(host: Host, other: Elsewhere, added: tuple[str, ...], next_line: CommandLine | None) -> Iterator[Finding]:
     unknown = other.defaults.unknown(LINUX, LINUX_DEFAULT)
     for reason in unknown:
-        yield finding(
-            Code.GRUB_DEFAULTS_NOT_EVALUABLE, place=f"{host.hostname} {reason.file}:{reason.line}", why=reason.why
-        )
+        yield finding(Code.GRUB_DEFAULTS_NOT_EVALUABLE, place=host.at(f"{reason.file}:{reason.line}"), why=reason.why)
     if unknown:
         return
     current = other.defaults.line(LINUX, LINUX_DEFAULT)
     if current is not None and current.for_init is not None:
-        yield finding(Code.ARGUMENTS_FOR_INIT, place=f"{host.hostname} {DEFAULTS}")
+        yield finding(Code.ARGUMENTS_FOR_INIT, place=host.at(DEFAULTS))
         return
     line = "" if next_line is None else next_line.text
     lost = [a for a in added if next_line is None or _BREAK in line or not next_line.has(a)]
@@ -164,7 +162,7 @@ def _not_ours(host: Host, files: dict[str, OwnedFile]) -> Iterator[Finding]:
     for path in files:
         file = host.files.get(path)
         if file is not None and file.text.strip() and not is_ours(file.text):
-            yield finding(Code.FOREIGN_FILE_AT_OWN_PATH, place=f"{host.hostname} {path}")
+            yield finding(Code.FOREIGN_FILE_AT_OWN_PATH, place=host.at(path))
 
 
 def _in_use_elsewhere(host: Host, targets: Targets) -> Iterator[Finding]:
@@ -181,10 +179,9 @@ def _in_use_elsewhere(host: Host, targets: Targets) -> Iterator[Finding]:
             is_ours = f.address in listed or (f.ids in ids and not f.driver_override)
             if not is_gpu(f) and f.address not in functions and is_passthrough_driver(f.driver) and not is_ours:
                 controller = f"{f.address} ({classes.word(f.pci_class)})"
-                place = f"{host.hostname} {target.address}"
                 yield finding(
                     Code.GROUP_CONTROLLER_BOUND_BY_OTHERS,
-                    place=place,
+                    place=host.at(target.address),
                     group=f.iommu_group,
                     what=controller,
                     driver=f.driver,
@@ -194,15 +191,14 @@ def _in_use_elsewhere(host: Host, targets: Targets) -> Iterator[Finding]:
 def _lost(host: Host, targets: Targets) -> Iterator[Finding]:
     """Virtual functions of instances that the next boot would not create."""
     for function, users in virtual_functions.lost(host, targets.shared):
-        place = f"{host.hostname} {function.address}"
-        yield finding(Code.VIRTUAL_FUNCTIONS_LOST, place=place, functions=users)
+        yield finding(Code.VIRTUAL_FUNCTIONS_LOST, place=host.at(function.address), functions=users)
 
 
 def _moved(host: Host) -> Iterator[Finding]:
     """Devices that are bound by address, but are no longer at that address."""
     for device in addresses.listed(host):
         if (stranger := device.stranger(host)) is not None:
-            place = f"{host.hostname} {device.address}"
+            place = host.at(device.address)
             yield finding(Code.ANOTHER_DEVICE_AT_ADDRESS, place=place, expected=device.identity, there=stranger)
 
 
@@ -213,12 +209,11 @@ def _mediated(host: Host, targets: Targets) -> Iterator[Finding]:
         if (function.mediated_devices or function.vgpu_type) and (
             function.address in going or function.physical_function in going
         ):
-            place = f"{host.hostname} {function.address}"
-            yield finding(Code.MEDIATED_DEVICES_ACTIVE, place=place, devices=_vgpus(function))
+            yield finding(Code.MEDIATED_DEVICES_ACTIVE, place=host.at(function.address), devices=_vgpus(function))
     parents = {f.address for f in host.pci if f.address in going or f.physical_function in going}
     for path in vgpus.defined(host, parents):
         *_, address, uuid = path.split("/")
-        yield finding(Code.MEDIATED_DEVICE_AT_BOOT, place=f"{host.hostname} {path}", uuid=uuid, address=address)
+        yield finding(Code.MEDIATED_DEVICE_AT_BOOT, place=host.at(path), uuid=uuid, address=address)
 
 
 def _vgpus(function: Function) -> str:

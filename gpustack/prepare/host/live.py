@@ -63,7 +63,7 @@ def _virtual_functions(host: Host, desired: Desired) -> Iterator[Finding]:
     """The shared cards whose virtual functions a boot creates."""
     for card in (card for card in desired.targets.shared if card.is_created):
         if (reason := fault(host, card)) is not None:
-            yield finding(Code.LIVE_VIRTUAL_FUNCTIONS, place=f"{host.hostname} {card.address}", reason=reason)
+            yield finding(Code.LIVE_VIRTUAL_FUNCTIONS, place=host.at(card.address), reason=reason)
 
 
 def _missing(target: Assigned) -> Iterator[Function]:
@@ -117,11 +117,10 @@ def _against(host: Host, target: Assigned) -> Iterator[Finding]:
     """The findings that prevent live binding of a card; empty if it is not in use."""
     variants = sorted({driver for f in _missing(target) if (driver := target.driver_of(f)) not in BY_ID})
     if variants:
-        place = f"{host.hostname} {target.address}"
-        yield finding(Code.LIVE_VARIANT_DRIVER, place=place, drivers=", ".join(variants))
+        yield finding(Code.LIVE_VARIANT_DRIVER, place=host.at(target.address), drivers=", ".join(variants))
         return
     for function in _missing(target):
-        place = f"{host.hostname} {function.address}"
+        place = host.at(function.address)
         held = [*(function.holders or ())]
         held += [f"{claim} draws on it" for claim in function.claims if claim in _FRAME_BUFFERS]
         held += [f"virtual functions are enabled: {function.sriov_numvfs}"] * (

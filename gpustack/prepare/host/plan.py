@@ -296,7 +296,7 @@ def _shared(card: Shared) -> PlannedShare:
 
 def _planned(host: Host, target: Assigned, targets: Targets, findings: Iterable[Finding]) -> PlannedGpu:
     blocked = {f.place for f in errors(findings)}
-    own_places = {f"{host.hostname} {f.address}" for f in target.gpu.functions}
+    own_places = {host.at(f.address) for f in target.gpu.functions}
     return PlannedGpu(
         address=target.address,
         model=target.model,

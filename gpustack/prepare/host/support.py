@@ -41,7 +41,7 @@ _NEVER = re.compile(r"""^\s*update_initramfs=["']?no\b""", re.MULTILINE)
 def findings(host: Host) -> tuple[Finding, ...]:
     """The reasons why gpustack can't prepare this host."""
     if in_image_mode(host):
-        image = finding(Code.IMAGE_MODE, place=f"{host.hostname} /boot/ostree/")
+        image = finding(Code.IMAGE_MODE, place=host.at("/boot/ostree/"))
         return (*_machine(host), image, *_images(host), *_unknown(host))
     return (
         *_machine(host),
@@ -72,13 +72,13 @@ def _machine(host: Host) -> Iterator[Finding]:
         yield finding(Code.XEN, place=host.hostname, modules=", ".join(sorted(_XEN & set(host.kernel.loaded_modules))))
     if family(host) is None:
         name, identity, like = (host.os_release.get(key) or "not set" for key in ("PRETTY_NAME", "ID", "ID_LIKE"))
-        place = f"{host.hostname} /etc/os-release"
+        place = host.at("/etc/os-release")
         yield finding(Code.DISTRIBUTION_NOT_SUPPORTED, place=place, name=name, identity=identity, like=like)
 
 
 def _boot_loader(host: Host) -> Iterator[Finding]:
     for image in host.boot.unified if host.boot.loader != "grub" else ():
-        yield finding(Code.UNIFIED_KERNEL_IMAGE, place=f"{host.hostname} {image}")
+        yield finding(Code.UNIFIED_KERNEL_IMAGE, place=host.at(image))
     if has_systemd_boot(host):
         yield from kernel_install.hindrances(host)
     elif host.boot.loader != "grub":
@@ -92,7 +92,7 @@ def _boot_loader(host: Host) -> Iterator[Finding]:
         yield finding(Code.BOOT_ENTRIES_OFF, place=host.hostname)
     uuids = host.files.get(_PROXMOX)
     if uuids is not None and uuids.text.strip():
-        yield finding(Code.PROXMOX_BOOT_TOOL, place=f"{host.hostname} {_PROXMOX}")
+        yield finding(Code.PROXMOX_BOOT_TOOL, place=host.at(_PROXMOX))
 
 
 def _images(host: Host) -> Iterator[Finding]:
@@ -114,7 +114,7 @@ def _boot(host: Host) -> Iterator[Finding]:
         yield finding(Code.NO_BOOT_ENTRY, place=host.hostname)
     file = host.files.get(UPDATE_INITRAMFS)
     if host.initramfs_tool == "initramfs-tools" and file is not None and _NEVER.search(file.text):
-        yield finding(Code.UPDATE_INITRAMFS_OFF, place=f"{host.hostname} {UPDATE_INITRAMFS}")
+        yield finding(Code.UPDATE_INITRAMFS_OFF, place=host.at(UPDATE_INITRAMFS))
 
 
 def _unknown(host: Host) -> Iterator[Finding]:

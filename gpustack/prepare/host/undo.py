@@ -101,9 +101,9 @@ def _shared(host: Host, then: Host, skipped: frozenset[str]) -> Iterator[Finding
         if gpu.main.address in released and (users := "; ".join(of_instances(gpu.virtual))):
             used[gpu.main.address] = users
     for address in with_mig(host.files[VFS_SCRIPT].text) if VFS_SCRIPT in host.files else ():
-        yield finding(Code.MIG_MODE_STAYS, place=f"{host.hostname} {address}", address=address)
+        yield finding(Code.MIG_MODE_STAYS, place=host.at(address), address=address)
     for address, users in used.items():
-        yield finding(Code.UNDO_WITH_VIRTUAL_FUNCTIONS, place=f"{host.hostname} {address}", functions=users)
+        yield finding(Code.UNDO_WITH_VIRTUAL_FUNCTIONS, place=host.at(address), functions=users)
 
 
 def _creates_on(host: Host, skipped: frozenset[str]) -> bool:
@@ -118,7 +118,7 @@ def _left(host: Host, *, force: bool) -> Iterator[tuple[str, Finding]]:
         file = host.files.get(path)
         if file is None:
             continue
-        place = f"{host.hostname} {path}"
+        place = host.at(path)
         if not is_ours(file.text):
             yield path, finding(Code.FOREIGN_FILE_SKIPPED, place=place)
         elif not force and not is_untouched(file.text):

@@ -172,11 +172,9 @@ def _kept(host: Host, targets: Targets, options: Options) -> Iterator[Finding]:
     by_function = by_key((function.address, module) for module, function in needed.items())
     for address, modules in by_function.items():
         function = host.functions[address]
-        description = catalogue.describe(function.vendor, function.product, function.pci_class)
-        place = f"{host.hostname} {address}"
-        yield finding(
-            Code.HOST_DRIVER_NOT_BLACKLISTED, place=place, modules=", ".join(sorted(modules)), what=description
-        )
+        what = catalogue.describe(function.vendor, function.product, function.pci_class)
+        names = ", ".join(sorted(modules))
+        yield finding(Code.HOST_DRIVER_NOT_BLACKLISTED, place=host.at(address), modules=names, what=what)
 
 
 def _staying(host: Host, targets: Targets) -> dict[str, tuple[Function, ...]]:
@@ -194,7 +192,7 @@ def identical(host: Host, targets: Targets) -> tuple[Function, ...]:
 def _identical(host: Host, targets: Targets, staying: Mapping[str, Iterable[Function]]) -> Iterator[Finding]:
     for target in targets.all:
         for function in {f.ids: f for f in target.gpu.functions if f.ids in staying}.values():
-            place, ids, what = f"{host.hostname} {target.address}", function.ids, classes.word(function.pci_class)
+            place, ids, what = host.at(target.address), function.ids, classes.word(function.pci_class)
             others = ", ".join(f.address for f in staying[ids])
             yield finding(Code.BOUND_BY_ADDRESS, place=place, ids=ids, what=what, staying=others)
 
@@ -205,7 +203,7 @@ def _two_drivers(host: Host, targets: Targets) -> Iterator[Finding]:
     for ids, going in by_id.items():
         assigned = {driver for _, driver in going}
         if len(assigned) > 1:
-            place = f"{host.hostname} {', '.join(sorted(address for address, _ in going))}"
+            place = host.at(", ".join(sorted(address for address, _ in going)))
             yield finding(Code.ID_DRIVERS_DIFFER, place=place, ids=ids, drivers=" and ".join(sorted(assigned)))
 
 
@@ -235,9 +233,9 @@ def _conflicts(host: Host, ids: Mapping[str, tuple[str, ...]], targets: Targets,
         if differs or not foreign.takes_all(functions):
             text = f"{foreign.driver} ids={foreign.text}"
             wanted = "; ".join(f"{driver} ids={','.join(of)}" for driver, of in ids.items()) or "binding by address"
-            yield finding(Code.IDS_CONFLICT, place=f"{host.hostname} {foreign.place}", said=text, wanted=wanted)
+            yield finding(Code.IDS_CONFLICT, place=host.at(foreign.place), said=text, wanted=wanted)
     for place, text, effect in switched_off(host, targets, other):
-        yield finding(Code.NEEDED_MODULE_DISABLED, place=f"{host.hostname} {place}", said=text, effect=effect)
+        yield finding(Code.NEEDED_MODULE_DISABLED, place=host.at(place), said=text, effect=effect)
     yield from _by_address(host, targets, other)
 
 
@@ -295,7 +293,7 @@ def _by_address(host: Host, targets: Targets, other: Elsewhere) -> Iterator[Find
             address = path.removeprefix(DRIVERCTL).removeprefix("pci-")
             override = text.strip()
             if address in functions and override != functions[address][1]:
-                place, driver, text = f"{host.hostname} {path}", functions[address][1], override or "none"
+                place, driver, text = host.at(path), functions[address][1], override or "none"
                 yield finding(Code.DRIVERCTL_CONFLICTS, place=place, address=address, override=text, driver=driver)
 
 
@@ -329,7 +327,7 @@ def too_early(host: Host, targets: Targets) -> Iterator[Finding]:
     """Findings about built-in host drivers: one of the GPU blocks it; one of a companion is unbound at boot."""
     main = {target.address for target in targets.all}
     for address, (function, driver) in targets.functions.items():
-        place, by_kernel = f"{host.hostname} {address}", _built_in(host, function, driver)
+        place, by_kernel = host.at(address), _built_in(host, function, driver)
         if address in main:
             for release, names in by_kernel.items():
                 yield finding(

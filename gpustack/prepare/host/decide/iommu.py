@@ -44,7 +44,7 @@ def findings(host: Host, options: Options, other: Elsewhere) -> Iterator[Finding
     for contradiction in contradictions(host, options, other):
         yield finding(
             Code.ARGUMENT_CONFLICTS,
-            place=f"{host.hostname} {contradiction.place}",
+            place=host.at(contradiction.place),
             argument=contradiction.text,
             reason=contradiction.reason,
         )
@@ -120,9 +120,9 @@ def _unsafe_elsewhere(options: Options, other: Elsewhere) -> Iterator[Contradict
 def _kind_findings(host: Host, other: Elsewhere) -> Iterator[Finding]:
     for word, argument, place in _words(other, "amd_iommu"):
         if word == "on":
-            yield finding(Code.ARGUMENT_WITHOUT_EFFECT, place=f"{host.hostname} {place}", argument=argument)
+            yield finding(Code.ARGUMENT_WITHOUT_EFFECT, place=host.at(place), argument=argument)
     for sourced in other.all("pcie_acs_override"):
-        yield finding(Code.ACS_OVERRIDE, place=f"{host.hostname} {sourced.place}", argument=sourced.argument.text)
+        yield finding(Code.ACS_OVERRIDE, place=host.at(sourced.place), argument=sourced.argument.text)
     unread = [f"{e.path}: {e.error}" for e in host.unread if e.path.startswith("/sys/firmware/acpi")]
     if not host.iommu.units and not host.iommu.acpi_tables:
         # NO_IOMMU reports a firmware that announces none.

@@ -56,8 +56,7 @@ def of_models(host: Host, shared: Iterable[Shared], cards: NetworkCards) -> Iter
             reason = f"the host uses the card: {use}; a model's unit does not run before the network starts"
         else:
             continue
-        place = f"{host.hostname} {entry.address}"
-        yield finding(Code.MODEL_SHARES_NETWORK_CARD, place=place, model=entry.model, reason=reason)
+        yield finding(Code.MODEL_SHARES_NETWORK_CARD, place=host.at(entry.address), model=entry.model, reason=reason)
 
 
 def _absent(host: Host, cards: NetworkCards) -> Iterator[Finding]:
@@ -86,7 +85,7 @@ def _absent(host: Host, cards: NetworkCards) -> Iterator[Finding]:
 
 
 def _about(host: Host, entry: Shared, made: Container[str]) -> Iterator[Finding]:
-    card, place, number = entry.function, f"{host.hostname} {entry.address}", entry.function.sriov_numvfs or 0
+    card, place, number = entry.function, host.at(entry.address), entry.function.sriov_numvfs or 0
     if card.driver in _NEEDS_LINK:
         yield finding(Code.NETWORK_DRIVER_NEEDS_LINK, place=place, driver=card.driver)
     is_new = entry.address not in made

@@ -114,13 +114,12 @@ def _about(host: Host, verdict: Verdict) -> Iterator[Finding]:
         if not (is_minor or is_known) and (not verdict.is_switch or entry.severity is Severity.ERROR):
             yield entry
     if verdict.gpu.main.iommu_group is None and not host.groups and not verdict.gpu.main.physical_function:
-        yield finding(Code.GROUP_NOT_KNOWN_YET, place=f"{host.hostname} {verdict.address}")
+        yield finding(Code.GROUP_NOT_KNOWN_YET, place=host.at(verdict.address))
 
 
 def _left_out(host: Host, verdict: Verdict) -> Finding:
     reason = verdict.out_of_service.why if verdict.out_of_service is not None else ""
-    place = f"{host.hostname} {verdict.address}"
-    return finding(Code.PREPARED_WITHOUT_GPU, place=place, reason=reason, codes=verdict.codes)
+    return finding(Code.PREPARED_WITHOUT_GPU, place=host.at(verdict.address), reason=reason, codes=verdict.codes)
 
 
 def _virtual(host: Host, targets: Targets) -> Iterator[Finding]:
@@ -134,7 +133,7 @@ def _virtual(host: Host, targets: Targets) -> Iterator[Finding]:
 
 def _variants(host: Host, choices: Mapping[str, variants.Choice]) -> Iterator[Finding]:
     for address, choice in choices.items():
-        place = f"{host.hostname} {address}"
+        place = host.at(address)
         if choice.module is not None:
             yield finding(Code.VARIANT_DRIVER, place=place, driver=choice.module)
         elif choice.is_mixed:

@@ -70,7 +70,7 @@ def needs_boot(host: Host, entry: Shared, vgpu: Vgpu) -> bool:
 
 def findings(host: Host, entry: Shared, vgpu: Vgpu) -> Iterator[Finding]:
     """Cards that are left out, and vGPUs of instances or of others."""
-    place, reason = f"{host.hostname} {entry.address}", fault(host, entry, vgpu)
+    place, reason = host.at(entry.address), fault(host, entry, vgpu)
     if reason is not None and not needs_boot(host, entry, vgpu):
         yield finding(Code.VGPU_CARD_LEFT_OUT, place=place, wanted=f"model {entry.model}", reason=reason)
     if framework(host, entry.function) == "mdev" and _lacks_mdevctl(host):

@@ -106,7 +106,7 @@ def lost(host: Host, shared: Iterable[Shared] = ()) -> Iterator[tuple[Function, 
 def findings(host: Host, shared: Iterable[Shared]) -> Iterator[Finding]:
     """The reasons why virtual functions can't be created, or not be used."""
     for entry in shared:
-        function, place = entry.function, f"{host.hostname} {entry.address}"
+        function, place = entry.function, host.at(entry.address)
         total = function.sriov_totalvfs
         if entry.vgpu is not None:
             yield from vgpus.findings(host, entry, entry.vgpu)
@@ -150,7 +150,7 @@ def _ids(host: Host, entry: Shared) -> Iterator[Finding]:
         return
     wrong = {f.product for f in host.virtual.get(entry.address, ()) if f.product != entry.product}
     if wrong:
-        place = f"{host.hostname} {entry.address}"
+        place = host.at(entry.address)
         products = ", ".join(sorted(wrong))
         yield finding(
             Code.OTHER_VIRTUAL_PRODUCT, place=place, model=entry.model, products=products, expected=entry.product
@@ -169,8 +169,7 @@ def by_others(host: Host, entry: Shared) -> Iterator[Finding]:
             certainty = "names no card, and may create"
         else:
             continue
-        place = f"{host.hostname} {path}"
-        yield finding(Code.VIRTUAL_FUNCTIONS_BY_OTHERS, place=place, certainty=certainty, address=entry.address)
+        yield finding(Code.VIRTUAL_FUNCTIONS_BY_OTHERS, place=host.at(path), certainty=certainty, address=entry.address)
 
 
 def _names(text: str, function: Function) -> bool:

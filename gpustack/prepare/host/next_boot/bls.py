@@ -91,7 +91,7 @@ def _file_findings(
     for path, text in record.plain(host).items():
         value, needed = record.value_of(path, text), needs[path]
         if needed and CommandLine(text=value or "").for_init is not None:
-            yield finding(Code.ARGUMENTS_FOR_INIT, place=f"{host.hostname} {path}")
+            yield finding(Code.ARGUMENTS_FOR_INIT, place=host.at(path))
         if value is None or path not in edits:
             yield from _no_line(host, path, text, needed)
         if path in edits:
@@ -102,7 +102,7 @@ def _file_findings(
 def _several_lines(host: Host) -> Iterator[Finding]:
     text = host.files[KERNEL_CMDLINE].text if KERNEL_CMDLINE in host.files else ""
     if (count := sum(bool(line.strip()) for line in text.split("\n"))) > 1:
-        yield finding(Code.KERNEL_CMDLINE_OF_SEVERAL_LINES, place=f"{host.hostname} {KERNEL_CMDLINE}", count=count)
+        yield finding(Code.KERNEL_CMDLINE_OF_SEVERAL_LINES, place=host.at(KERNEL_CMDLINE), count=count)
 
 
 def _entry_findings(host: Host, lines: dict[str, CommandLine], needed: tuple[str, ...]) -> Iterator[Finding]:
@@ -112,7 +112,7 @@ def _entry_findings(host: Host, lines: dict[str, CommandLine], needed: tuple[str
             yield from swallowed(host, source, with_arguments(line, needed), needed)
     for entry in host.boot.entries:
         if not entry.recovery and CommandLine(text=entry.arguments).for_init is not None:
-            yield finding(Code.ARGUMENTS_FOR_INIT, place=f"{host.hostname} {entry.source}")
+            yield finding(Code.ARGUMENTS_FOR_INIT, place=host.at(entry.source))
 
 
 def _no_line(host: Host, path: str, text: str, needed: tuple[str, ...]) -> Iterator[Finding]:
@@ -121,14 +121,12 @@ def _no_line(host: Host, path: str, text: str, needed: tuple[str, ...]) -> Itera
     if not needed:
         return
     for reason in defaults.unknown(LINUX):
-        place = f"{host.hostname} {reason.file}:{reason.line}"
+        place = host.at(f"{reason.file}:{reason.line}")
         yield finding(Code.GRUB_DEFAULTS_WITHOUT_EFFECT, place=place, arguments=arguments, why=reason.why)
     if defaults.arguments(LINUX):
-        yield finding(
-            Code.GRUB_DEFAULTS_WITHOUT_EFFECT, place=f"{host.hostname} {path}", arguments=arguments, why=_OVERRIDDEN
-        )
+        yield finding(Code.GRUB_DEFAULTS_WITHOUT_EFFECT, place=host.at(path), arguments=arguments, why=_OVERRIDDEN)
     elif not defaults.unknown(LINUX):
-        yield finding(Code.GRUB_DEFAULTS_LINE_MISSING, place=f"{host.hostname} {path}")
+        yield finding(Code.GRUB_DEFAULTS_LINE_MISSING, place=host.at(path))
 
 
 _OVERRIDDEN = 'no line GRUB_CMDLINE_LINUX="…" is plain (quoted, without variables), or a later line overrides it'
@@ -167,7 +165,7 @@ def _replaced(host: Host, lines: dict[str, CommandLine], add: tuple[str, ...]) -
                     continue  # ARGUMENT_CONFLICTS names it
                 is_enough = fulfils(CommandLine(text=other.text), text)
                 combined = other.text if is_enough else f"{other.text},{argument(text).value}"
-                place, said = f"{host.hostname} {source}", other.text
+                place, said = host.at(source), other.text
                 yield finding(Code.ARGUMENT_REPLACED_BY_GRUBBY, place=place, said=said, wanted=text, both=combined)
 
 

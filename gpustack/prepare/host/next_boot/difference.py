@@ -234,7 +234,7 @@ def findings(host: Host, difference: BootDifference, desired: Desired | None = N
     after = difference.after
     if desired is None or after.unknown:
         return
-    line, place = CommandLine(text=after.line), f"{host.hostname} {after.place}"
+    line, place = CommandLine(text=after.line), host.at(after.place)
     if after.words is not None and (lacking := [a for a in desired.arguments if not fulfils(line, a)]):
         code, missing, how = Code.NEXT_BOOT_LACKS_ARGUMENTS, ", ".join(lacking), _of_loader(host, _CHOOSING)
         yield finding(code, place=place, entry=after.entry, why=after.why, arguments=missing, how=how)
@@ -252,7 +252,7 @@ def _of_loader(host: Host, ways: dict[str, str]) -> str:
 def _words(host: Host, difference: BootDifference) -> Iterator[Finding]:
     for change in (change for change in difference.changes if change.blocks):
         code = Code.NEXT_BOOT_ADDS_ARGUMENT if change.sign == "+" else Code.NEXT_BOOT_LOSES_ARGUMENT
-        word, place = change.word.text, f"{host.hostname} {change.place}"
+        word, place = change.word.text, host.at(change.place)
         how = _of_loader(host, _ADDING).format(quoted(word))
         yield finding(code, place=place, word=word, source=change.source, accepted=f"{change.sign}{word}", how=how)
     if reasons := "; ".join(difference.after.unknown):

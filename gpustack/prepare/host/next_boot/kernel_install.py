@@ -37,21 +37,21 @@ def hindrances(host: Host) -> Iterator[Finding]:
     if "kernel-install" not in host.boot.tools:
         others = [("kernel-install", "this program is in none of /usr/sbin, /usr/bin and /sbin"), *others]
     for place, why in others:
-        yield finding(Code.ENTRIES_OF_OTHER_LAYOUT, place=f"{host.hostname} {place}", why=why)
+        yield finding(Code.ENTRIES_OF_OTHER_LAYOUT, place=host.at(place), why=why)
     if _TRIES in host.files:
-        yield finding(Code.BOOT_COUNTING, place=f"{host.hostname} {_TRIES}")
+        yield finding(Code.BOOT_COUNTING, place=host.at(_TRIES))
     yield from _not_rebuildable(host)
 
 
 def _not_rebuildable(host: Host) -> Iterator[Finding]:
     for entry in _ordinary(host):
         if _kernel_of(host, entry) is None:
-            yield finding(Code.ENTRY_NOT_OF_KERNEL_INSTALL, place=f"{host.hostname} {entry.source}")
+            yield finding(Code.ENTRY_NOT_OF_KERNEL_INSTALL, place=host.at(entry.source))
     for kernel in host.boot.kernels:
         if kernel.source is None:
             sources = [entry.source for entry in _ordinary(host) if _kernel_of(host, entry) == kernel]
             place = sources[0] if sources else kernel.image or kernel.release
-            yield finding(Code.KERNEL_PACKAGE_REMOVED, place=f"{host.hostname} {place}", release=kernel.release)
+            yield finding(Code.KERNEL_PACKAGE_REMOVED, place=host.at(place), release=kernel.release)
 
 
 def _layouts(host: Host) -> Iterator[tuple[str, str]]:
@@ -81,7 +81,7 @@ def plan_entries(host: Host, wanted: tuple[str, ...]) -> Entries:
     edits: dict[str, OwnedFile] = {}
     findings = list(_differing(host, current, in_entries))
     if current.for_init is not None:
-        findings.append(finding(Code.ARGUMENTS_FOR_INIT, place=f"{host.hostname} {KERNEL_CMDLINE}"))
+        findings.append(finding(Code.ARGUMENTS_FOR_INIT, place=host.at(KERNEL_CMDLINE)))
     needs[KERNEL_CMDLINE] = needs[ENTRIES] = tuple(a for a in wanted if not fulfils(current, a))
     file = host.files.get(KERNEL_CMDLINE)
     if text is not None and (file is not None or needs[KERNEL_CMDLINE] or _VENDORS not in host.files):
@@ -128,8 +128,7 @@ def _differing(host: Host, current: CommandLine, own: frozenset[str]) -> Iterato
         in_entry = (word for word in kernel_words(entry.arguments) if word.text not in own)
         if changes := list(compared(in_entry, file)):
             different = ", ".join(f"{word.text} is only in {places[sign]}" for sign, word in changes)
-            place = f"{host.hostname} {entry.source}"
-            yield finding(Code.ENTRY_DIFFERS_FROM_CMDLINE, place=place, different=different)
+            yield finding(Code.ENTRY_DIFFERS_FROM_CMDLINE, place=host.at(entry.source), different=different)
 
 
 def _commands(host: Host, wanted: tuple[str, ...], obsolete: frozenset[str]) -> Iterator[RunCommand]:

@@ -28,7 +28,7 @@ def findings(host: Host) -> Iterator[Finding]:
     if host.boot.loader == "grub" and (stub := host.boot.efi.stub) is not None:
         images = host.boot.unified or (f"the running kernel was started by {stub}",)
         for image in images:
-            yield finding(Code.UNIFIED_KERNEL_IMAGE, place=f"{host.hostname} {image}")
+            yield finding(Code.UNIFIED_KERNEL_IMAGE, place=host.at(image))
 
 
 def _mounts(host: Host) -> Iterator[Finding]:
@@ -39,7 +39,7 @@ def _mounts(host: Host) -> Iterator[Finding]:
         where, remedy = ("", "") if mount is None else _unwritable(mount, mounts.get(path + _UPPER))
         if mount is not None and where and mount.point not in reported:
             reported.add(mount.point)
-            place = f"{host.hostname} {mount.point}"
+            place = host.at(mount.point)
             yield finding(Code.CHANGES_DO_NOT_PERSIST, place=place, path=path, where=where, remedy=remedy)
 
 
@@ -66,7 +66,7 @@ def _unmounted(host: Host) -> Iterator[Finding]:
     fstab = host.files.get("/etc/fstab")
     for point, _ in _FSTAB.findall(fstab.text if fstab is not None else ""):
         if point not in mounts and (point == "/boot" or host.boot.loader == "systemd-boot"):
-            place = f"{host.hostname} /etc/fstab"
+            place = host.at("/etc/fstab")
             remedy = _UNMOUNTED.format(point=point)
             where = "the root file system instead of its own partition, which is not mounted"
             yield finding(Code.CHANGES_DO_NOT_PERSIST, place=place, path=point, where=where, remedy=remedy)
@@ -79,7 +79,7 @@ def _network(host: Host) -> Iterator[Finding]:
         sign = f"its root is {root.source} ({root.filesystem})"
         yield finding(Code.NETWORK_BOOT, place=host.hostname, sign=sign)
     elif (sent := line.last("BOOTIF")) is not None:
-        yield finding(Code.NETWORK_BOOT, place=f"{host.hostname} /proc/cmdline", sign=sent.text)
+        yield finding(Code.NETWORK_BOOT, place=host.at("/proc/cmdline"), sign=sent.text)
     elif host.boot.loader == "grub" and (image := line.last("BOOT_IMAGE")) is not None and image.value:
         name = PurePosixPath(image.value).name
         known = {PurePosixPath(entry.kernel).name for entry in host.boot.entries if entry.kernel}
@@ -87,7 +87,7 @@ def _network(host: Host) -> Iterator[Finding]:
         is_ours = name in known or name.removesuffix(".efi.signed") in known
         if known and line.last("initrd") is not None and not is_ours:
             sign = f"{image.text} is no kernel of this host"
-            yield finding(Code.NETWORK_BOOT, place=f"{host.hostname} /proc/cmdline", sign=sign)
+            yield finding(Code.NETWORK_BOOT, place=host.at("/proc/cmdline"), sign=sign)
 
 
 def _skipped_loader(host: Host) -> Iterator[Finding]:
@@ -111,7 +111,7 @@ def kernel_findings(host: Host, after: NextBoot, needed: Iterable[str]) -> Itera
     kernel = next((kernel for kernel in host.boot.kernels if kernel.release == after.kernel), None)
     if kernel is None or host.kernel.release is None or kernel.release == host.kernel.release:
         return
-    place = f"{host.hostname} {after.place}"
+    place = host.at(after.place)
     yield finding(Code.OTHER_KERNEL_BOOTS, place=place, next=kernel.release, running=host.kernel.release)
     for module, use in missing(host, kernel):
         what = f"module {module}, the driver of {use}"

@@ -135,4 +135,4 @@ def entry_findings(host: Host, desired: Desired) -> Iterator[Finding]:
     for entry in ordinary:
         if arguments := ", ".join(lacking(CommandLine(text=entry.arguments), desired)):
             code = Code.FIRST_ENTRY_LACKS_ARGUMENTS if entry is ordinary[0] else Code.ENTRY_LACKS_ARGUMENTS
-            yield finding(code, place=f"{host.hostname} {entry.source}", title=entry.title, arguments=arguments)
+            yield finding(code, place=host.at(entry.source), title=entry.title, arguments=arguments)

@@ -38,7 +38,7 @@ def findings(host: Host, operations: Iterable[Operation], *, accepted: bool) -> 
     if accepted or not registers or not host.tpm.present:
         return
     for volume in host.tpm.volumes:
-        place = f"{host.hostname} {volume.device}"
+        place = host.at(volume.device)
         if volume.unknown is not None:
             yield finding(Code.TPM_BINDING_UNKNOWN, place=place, name=volume.name, reason=volume.unknown)
         bound = sorted({pcr for token in volume.tokens for pcr in token.pcrs} & registers)

@@ -120,9 +120,9 @@ def findings(host: Host) -> Iterator[Finding]:
     elif environment is None:
         yield finding(Code.TRIAL_ENVIRONMENT_UNKNOWN, place=host.hostname, what="GRUB's environment was not read")
     else:
-        yield from _unusable(f"{host.hostname} {environment.path}", environment)
+        yield from _unusable(host.at(environment.path), environment)
         defaults = read_defaults({path: file.text for path, file in host.files.items() if path != GRUB})
-        place = f"{host.hostname} {DEFAULTS}"
+        place = host.at(DEFAULTS)
         for name in _TIMEOUTS:
             if (defaults.text(name) or "").strip().startswith("-"):
                 yield finding(Code.TRIAL_MENU_WAITS, place=place, name=name)

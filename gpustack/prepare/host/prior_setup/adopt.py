@@ -115,7 +115,7 @@ def _not_adopted(host: Host, trace: Trace) -> Finding:
 
 
 def _report(code: Code, host: Host, trace: Trace, why: str = "") -> Finding:
-    return finding(code, place=f"{host.hostname} {trace.place}", said=trace.said[:200], why=why)
+    return finding(code, place=host.at(trace.place), said=trace.said[:200], why=why)
 
 
 def _is_whole(host: Host, path: str) -> bool:
@@ -289,7 +289,7 @@ def journalled(host: Host) -> dict[str, Taken]:
     if not is_ours:
         raise HostError(
             "the journal of adopted configuration is malformed",
-            where=f"{host.hostname} {ADOPTED}",
+            where=host.at(ADOPTED),
             remedy=f"restore the lines in it by hand, then remove {ADOPTED}",
         )
     return journal_entries
@@ -325,9 +325,9 @@ def give_back(host: Host) -> tuple[tuple[Operation, ...], tuple[Finding, ...], H
         file = host.files.get(path)
         text = entry.before if file is None else restored(file.text, entry)
         if file is not None and file.text not in (entry.before, entry.after):
-            findings.append(finding(Code.ADOPTED_FILE_MODIFIED, place=f"{host.hostname} {path}"))
+            findings.append(finding(Code.ADOPTED_FILE_MODIFIED, place=host.at(path)))
         if file is None and entry.after is not None:
-            findings.append(finding(Code.ADOPTED_FILE_REMOVED, place=f"{host.hostname} {path}"))
+            findings.append(finding(Code.ADOPTED_FILE_REMOVED, place=host.at(path)))
             continue
         if file is None or file.text != text:
             before = None if file is None else file.text

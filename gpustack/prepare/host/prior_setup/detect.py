@@ -63,7 +63,7 @@ def traces(host: Host, targets: Targets, binding: Binding, options: Options, oth
 def findings(host: Host, targets: Targets, prior_traces: tuple[Trace, ...], other: Elsewhere) -> Iterator[Finding]:
     """Findings about lines that agree, scripts and blacklists; other modules report the other lines."""
     for trace in prior_traces:
-        place = f"{host.hostname} {trace.place}"
+        place = host.at(trace.place)
         if trace.agrees:
             yield finding(Code.PRIOR_SETUP_AGREES, place=place, said=trace.said[:200])
         elif scripts.is_script(trace.path, other.texts.get(trace.path, "")):

@@ -39,7 +39,7 @@ def with_remedies(
 
     :param adopted: whether all adoptable lines have been adopted already.
     """
-    by_place = by_key((f"{host.hostname} {trace.place}", trace) for trace in traces if not trace.agrees)
+    by_place = by_key((host.at(trace.place), trace) for trace in traces if not trace.agrees)
     for finding in findings:
         conflicting = by_place.get(finding.place, [])
         if finding.code not in _CODES or (not adopted and any(trace.stays is None for trace in conflicting)):

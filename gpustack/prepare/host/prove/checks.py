@@ -105,7 +105,7 @@ def iommu(host: Host, options: Options) -> Iterator[HostCheck]:
 
 def arguments(host: Host, desired: Desired) -> Iterator[HostCheck]:
     """Check the arguments of the running kernel."""
-    place = f"{host.hostname} /proc/cmdline"
+    place = host.at("/proc/cmdline")
     if host.kernel.command_line is None:
         yield unknown("the running kernel has its arguments", place, "its command line could not be read")
     else:
@@ -140,11 +140,10 @@ def menu(host: Host, desired: Desired) -> Iterator[HostCheck]:
             *(f"{argument} is missing" for argument in lacking(line, desired)),
             *(f"{argument} is no longer wanted" for argument in withdrawn(line, desired)),
         ]
-        place = f"{host.hostname} {entry.source}"
         # If entries are files, the newest kernel's or the saved one is the default, so any entry may boot next.
         severity = None if entry is ordinary[0] or has_entries(host) else Severity.WARNING
         seen = ", ".join(desired.arguments) or "none needed"
-        yield judged(Code.VERIFY_NEXT_ARGUMENTS_WRONG, what, place, ", ".join(faults), seen, severity)
+        yield judged(Code.VERIFY_NEXT_ARGUMENTS_WRONG, what, host.at(entry.source), ", ".join(faults), seen, severity)
 
 
 def running_boot(host: Host) -> Iterator[HostCheck]:
@@ -152,7 +151,7 @@ def running_boot(host: Host) -> Iterator[HostCheck]:
     running, now = predict.running(host), predict.now(host)
     if host.boot.mounts is None or running.words is None or now.words is None or now.unknown:
         return  # an older collector, a mounted disk, or a menu that is not evaluated
-    what, place = "the running boot is the default entry's", f"{host.hostname} /proc/cmdline"
+    what, place = "the running boot is the default entry's", host.at("/proc/cmdline")
     seen = [f"{sign} {word.text}" for sign, word in compared(running.words, now.words)]
     if now.kernel is not None and running.kernel not in (None, now.kernel):
         seen.append(f"Linux {now.kernel} instead of {running.kernel}")
@@ -163,7 +162,7 @@ def files(host: Host, desired: Desired) -> Iterator[HostCheck]:
     """Check that content and mode of gpustack's files are as planned."""
     for path in OWNED:
         wanted, file = desired.files.get(path), host.files.get(path)
-        place = f"{host.hostname} {path}"
+        place = host.at(path)
         if wanted is None:
             if file is not None:
                 yield failed(Code.VERIFY_FILE_WRONG, "there is no such file", place, "it is still there")
@@ -178,7 +177,7 @@ def files(host: Host, desired: Desired) -> Iterator[HostCheck]:
 def future(host: Host, desired: Desired) -> Iterator[HostCheck]:
     """Check the files from which entries of future kernels are made."""
     for path, wanted in desired.entries.edits.items() if desired.entries is not None else ():
-        what, place = "kernels to come get the arguments", f"{host.hostname} {path}"
+        what, place = "kernels to come get the arguments", host.at(path)
         is_right = path in host.files and host.files[path].text == wanted.content
         wrong, seen = "it lacks some, or has some too many", ", ".join(desired.arguments) or "none needed"
         yield judged(Code.VERIFY_FUTURE_ARGUMENTS_WRONG, what, place, None if is_right else wrong, seen)
@@ -187,12 +186,12 @@ def future(host: Host, desired: Desired) -> Iterator[HostCheck]:
 def addresses(host: Host, desired: Desired) -> Iterator[HostCheck]:
     """Check the devices that are bound by address, and that host devices with the same ids are not bound."""
     for device in listed(host):
-        what, place = f"the device to be bound here is {device.identity}", f"{host.hostname} {device.address}"
+        what, place = f"the device to be bound here is {device.identity}", host.at(device.address)
         stranger = device.stranger(host)
         yield judged(Code.VERIFY_ANOTHER_DEVICE, what, place, stranger and f"there is {stranger}")
     by_script = kept_at_boot(host)
     for function in identical(host, desired.targets):
-        what, place = f"this {function.ids} stays with the host", f"{host.hostname} {function.address}"
+        what, place = f"this {function.ids} stays with the host", host.at(function.address)
         if function.driver not in BY_ID:
             yield ok(what, place, f"it is on {function.driver or 'no driver'}")
         elif function.driver_override and function.address not in by_script:
@@ -204,7 +203,7 @@ def addresses(host: Host, desired: Desired) -> Iterator[HostCheck]:
 def gpu(host: Host, target: Assigned) -> Iterator[HostCheck]:
     """Check that each function of a GPU has its driver and unclaimed memory, and that the IOMMU group is viable."""
     for function in target.gpu.functions:
-        place = f"{host.hostname} {function.address}"
+        place = host.at(function.address)
         driver = target.driver_of(function)
         what = f"the {classes.word(function.pci_class)} is on {driver}"
         path = f"/sys/bus/pci/devices/{function.address}/driver"
@@ -225,7 +224,7 @@ def virtual_functions(host: Host, targets: Targets) -> Iterator[HostCheck]:
     """
     created = {shared.address for shared in targets.shared}
     for shared in targets.shared:
-        what, place = f"the card has {described(shared)}", f"{host.hostname} {shared.address}"
+        what, place = f"the card has {described(shared)}", host.at(shared.address)
         reason = explained(host, shared)
         if shared.is_network:
             for part in shared.parts(host):
@@ -243,7 +242,7 @@ def virtual_functions(host: Host, targets: Targets) -> Iterator[HostCheck]:
     for reason in surplus(host, targets.shared):
         yield failed(Code.VERIFY_TRACE_LEFT, "no other card has virtual functions by gpustack", host.hostname, reason)
     for target in targets.virtual:
-        driver, place = target.gpu.main.driver, f"{host.hostname} {target.address}"
+        driver, place = target.gpu.main.driver, host.at(target.address)
         is_ours = target.gpu.main.physical_function in created
         if is_ours:
             what = "no driver of the host has the virtual function"
@@ -263,13 +262,12 @@ def instances(host: Host, targets: Targets) -> Iterator[HostCheck]:
     if shared and not knows_domains(host):
         yield unknown(f"{what}s", host.hostname, "not all domains of libvirt could be read")
     for domain in host.domains or ():
-        place = f"{host.hostname} {domain.uuid}"
         faults = [f"{name} has another vGPU type" for name in domain.devices if name in untyped]
         # Nova creates mediated devices again, which may take until nova-compute has started.
         severity = None if faults or any("." in name for name in absent.get(domain.uuid, ())) else Severity.WARNING
         faults += [f"{name} does not exist" for name in absent.get(domain.uuid, ())]
         seen = ", ".join(domain.devices)
-        yield judged(Code.VGPU_OF_INSTANCE_MISSING, what, place, ", ".join(faults), seen, severity)
+        yield judged(Code.VGPU_OF_INSTANCE_MISSING, what, host.at(domain.uuid), ", ".join(faults), seen, severity)
 
 
 def _claims(host: Host, function: Function, place: str) -> Iterator[HostCheck]:
@@ -291,7 +289,7 @@ def _group(host: Host, target: Assigned, own: str | None = None) -> HostCheck:
 
     :param own: a host driver that the target may have: that of NVIDIA's vGPUs, or one that libvirt replaces.
     """
-    place = f"{host.hostname} {target.address}"
+    place = host.at(target.address)
     what = "its IOMMU group is viable"
     number = target.gpu.main.iommu_group
     if number is None:
@@ -325,7 +323,7 @@ def initramfs(host: Host, desired: Desired, images: Images | None) -> Iterator[H
 
 def _image(host: Host, desired: Desired, kernel: BootKernel, image: Mapping[str, Any] | None) -> HostCheck:
     what = f"the initramfs of Linux {kernel.release} binds the GPUs"
-    place = f"{host.hostname} {kernel.initramfs or kernel.release}"
+    place = host.at(kernel.initramfs or kernel.release)
     tool = by_hand(host, kernel)
     early = [name for name in desired.binding.early_modules if kernel.modules.get(name) == "module"]
     modprobe = desired.files.get(MODPROBE)

@@ -46,7 +46,7 @@ def _files(host: Host) -> Iterator[HostCheck]:
         is_left = file is not None and is_ours(file.text)
         observed = "there is none" if file is None else "it is somebody else's"
         what = "there is no such file of gpustack's"
-        yield _check(what, f"{host.hostname} {path}", "it is still there" if is_left else None, observed)
+        yield _check(what, host.at(path), "it is still there" if is_left else None, observed)
 
 
 def _arguments(host: Host, other: Elsewhere) -> Iterator[HostCheck]:
@@ -56,7 +56,7 @@ def _arguments(host: Host, other: Elsewhere) -> Iterator[HostCheck]:
         for entry in host.boot.entries
     ]
     for what, path, text in lines:
-        place = f"{host.hostname} {path}"
+        place = host.at(path)
         if text is None:
             yield unknown(what, place, "it could not be read", Severity.WARNING)
         else:
@@ -67,7 +67,7 @@ def _arguments(host: Host, other: Elsewhere) -> Iterator[HostCheck]:
 def _images(host: Host, images: Images | None) -> Iterator[HostCheck]:
     for kernel in host.boot.kernels:
         what = f"the initramfs of Linux {kernel.release} has nothing of gpustack's"
-        place = f"{host.hostname} {kernel.initramfs or kernel.release}"
+        place = host.at(kernel.initramfs or kernel.release)
         image = None if images is None else images.get(kernel.release)
         if image is None or "error" in image:
             yield unknown(what, place, "it was not read" if image is None else str(image["error"]), Severity.WARNING)
@@ -84,10 +84,10 @@ def _drivers(host: Host, other: Elsewhere) -> Iterator[HostCheck]:
     for address, function in sorted(functions.items()):
         driver = function.driver or "no driver"
         fault = f"it is on {driver}" if address in still_bound else None
-        yield _check("it is not bound for passthrough", f"{host.hostname} {address}", fault, f"it is on {driver}")
+        yield _check("it is not bound for passthrough", host.at(address), fault, f"it is on {driver}")
 
 
 def _virtual_functions(host: Host) -> Iterator[HostCheck]:
     for function in left(host):
         what = "it has no virtual functions by gpustack"
-        yield _check(what, f"{host.hostname} {function.address}", f"it has {function.sriov_numvfs}")
+        yield _check(what, host.at(function.address), f"it has {function.sriov_numvfs}")
