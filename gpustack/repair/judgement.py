@@ -1,13 +1,13 @@
 """A case: rows of a compute node that one rule examines, with the checks that all rules share."""
 
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from gpustack.novadb.clock import Clock, HostState
 from gpustack.novadb.model import PciRow
 from gpustack.novadb.view import NodeView, Owner
 from gpustack.repair.evidence import doubts, evidence_lines, fresh, in_flight, owner_of
-from gpustack.repair.verdict import Repair, Status, Verdict
+from gpustack.repair.verdict import Status, Verdict
 
 _NO_SERVICE = (
     "this compute node has no service, and Nova deletes both at once, so a record is wrong: start nova-compute, or "
@@ -85,18 +85,11 @@ class Case:
             return self.verdict(Status.UNDECIDED, f"the state of nova-compute there is unknown: {reason}")
         return None
 
-    def verdict(
-        self,
-        status: Status,
-        because: str,
-        *,
-        repair: Repair | None = None,
-        migrations: tuple[int, ...] = (),
-        stop: bool = False,
-        advice: str = "",
-        then: str = "",
-        starts: bool = False,
-    ) -> Verdict:
+    def judged(self, status: Status, because: str, **more: Any) -> Verdict:  # noqa: ANN401 - fields of a verdict
+        """Return the verdict of :meth:`held_back`; if the rule can decide, that of :meth:`verdict`."""
+        return self.held_back() or self.verdict(status, because, **more)
+
+    def verdict(self, status: Status, because: str, **more: Any) -> Verdict:  # noqa: ANN401 - fields of a verdict
         """Return a verdict of this class with all evidence of the rows."""
         evidence = [line for row in self.rows for line in evidence_lines(self.view, row, self.clock)]
         return Verdict(
@@ -106,10 +99,5 @@ class Case:
             owner=self.rows[0].instance_uuid,
             evidence=tuple(dict.fromkeys(evidence)),
             because=because,
-            repair=repair,
-            migrations=migrations,
-            stop=stop,
-            advice=advice,
-            then=then,
-            starts=starts,
+            **more,
         )

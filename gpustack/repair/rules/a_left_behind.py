@@ -21,12 +21,10 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
     """Yield verdicts on rows whose owner is placed elsewhere."""
     for row, _owner in left_behind(view):
         case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))
-        if held_back := case.held_back():
-            yield held_back
-        elif case.up:
-            yield case.verdict(Status.HEALS, "nova-compute is up, and frees the row in its next periodic (60 seconds)")
+        if case.up:
+            yield case.judged(Status.HEALS, "nova-compute is up, and frees the row in its next periodic (60 seconds)")
         else:
-            yield case.verdict(
+            yield case.judged(
                 Status.STALE,
                 "the instance is elsewhere, nothing moves it, and no nova-compute runs here that would free the row",
                 repair=Repair.FREE,

@@ -25,23 +25,21 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
         if not pins:
             continue
         case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=rows)
-        if held_back := case.held_back():
-            yield held_back
-        elif owner.instance is not None and owner.instance.vm_state == "error":
-            yield case.verdict(
+        if owner.instance is not None and owner.instance.vm_state == "error":
+            yield case.judged(
                 Status.REPORT,
                 "the instance is in error after the move: it is not certain which of its two sides is the good one",
                 advice="decide which side survives, reset the instance's state or rebuild it there, then plan again",
             )
         elif case.up:
-            yield case.verdict(
+            yield case.judged(
                 Status.STALE,
                 "only the migration in error holds the device; set to failed, nova-compute frees it by itself",
                 repair=Repair.FAIL_MIGRATION,
                 migrations=pins,
             )
         else:
-            yield case.verdict(
+            yield case.judged(
                 Status.STALE,
                 "the instance is elsewhere, its move ended in error, and no nova-compute here would free the row",
                 repair=Repair.FREE,

@@ -26,25 +26,23 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
             continue
         case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))
         owner = owner_of(view, row)
-        if held_back := case.held_back():
-            yield held_back
-        elif owner is None and row.status in ("unavailable", "unclaimable"):
+        if owner is None and row.status in ("unavailable", "unclaimable"):
             # If the host returns as the same compute node, it creates an available row.
-            yield case.verdict(
+            yield case.judged(
                 Status.REPORT,
                 "the device is blocked, and an operator may have taken it out of service; no instance needs the row",
                 advice="leave the row if the host may return; otherwise nova-manage db archive_deleted_rows removes it",
             )
         elif owner is not None and renamed(view, owner):
             # The host has returned under a new identity, and the instance may still use the device.
-            yield case.verdict(
+            yield case.judged(
                 Status.REPORT,
                 "the instance is still placed on this host: the row may be all that is known of a device in use",
                 advice="look at the instance's domain on the host; cold-migrate it, then plan again",
             )
         else:
             free = "nobody owns the device" if owner is None else "its owner is not on this host"
-            yield case.verdict(
+            yield case.judged(
                 Status.STALE,
                 f"the compute node is deleted, so no nova-compute will ever touch the row again, and {free}",
                 repair=Repair.RETIRE,

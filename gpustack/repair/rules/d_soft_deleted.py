@@ -26,16 +26,14 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
         if row.status != "allocated" or owner is None or not (owner.alive or unknown(owner)):
             continue
         case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))
-        if held_back := case.held_back():
-            yield held_back
-        elif renamed(view, owner) and (view.node.deleted or lacks(view, owner)):
-            yield case.verdict(
+        if renamed(view, owner) and (view.node.deleted or lacks(view, owner)):
+            yield case.judged(
                 Status.REPORT,
                 "the instance is on this host, where it may lack a device: the soft-deleted row may be the one it uses",
                 advice="look at the instance's domain; see class L",
             )
         else:
-            yield case.verdict(
+            yield case.judged(
                 Status.STALE,
                 "Nova does not manage a soft-deleted row any more, and still takes it for a device of the instance",
                 repair=Repair.CLEAR_DELETED,

@@ -23,19 +23,17 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
         if owner.alive or unknown(owner):
             continue
         case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))
-        if held_back := case.held_back():
-            yield held_back
-        elif case.up and (pins := pinning(view, owner)):
-            yield case.verdict(
+        if case.up and (pins := pinning(view, owner)):
+            yield case.judged(
                 Status.STALE,
                 "no cell has a live instance with this uuid, and only its migration in error holds the device",
                 repair=Repair.FAIL_MIGRATION,
                 migrations=pins,
             )
         elif case.up:
-            yield case.verdict(Status.HEALS, "nova-compute is up, and frees the row in its next periodic (60 seconds)")
+            yield case.judged(Status.HEALS, "nova-compute is up, and frees the row in its next periodic (60 seconds)")
         else:
-            yield case.verdict(
+            yield case.judged(
                 Status.STALE,
                 "no cell has a live instance with this uuid, and no nova-compute runs here that would free the row",
                 repair=Repair.FREE,

@@ -29,18 +29,16 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
             continue
         beyond = surplus(owner, allocated) if view.has_request_ids else None
         case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=beyond or allocated)
-        if held_back := case.held_back():
-            yield held_back
-        elif owner.requests is None:
-            yield case.verdict(Status.UNDECIDED, f"the PCI requests of instance {uuid} can't be read")
+        if owner.requests is None:
+            yield case.judged(Status.UNDECIDED, f"the PCI requests of instance {uuid} can't be read")
         elif not beyond:
-            yield case.verdict(
+            yield case.judged(
                 Status.REPORT,
                 f"{len(allocated)} are allocated, {owner.wanted} requested, and the rows do not match the requests",
                 advice="compare with the hostdevs of the instance's domain; cold-migrate it, which makes new claims",
             )
         else:
-            yield case.verdict(
+            yield case.judged(
                 Status.STALE,
                 "the row's request is not one of the instance's, which has all the devices that it asks for",
                 repair=Repair.FREE,

@@ -26,31 +26,27 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
         if row.status != "claimed" or owner is None:
             continue
         case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))
-        if held_back := case.held_back():
-            yield held_back
-        elif owner.on(view.node):
+        if owner.on(view.node):
             beyond = surplus(owner, view.held[owner.uuid]) if view.has_request_ids else None
             if owner.requests is None:
-                yield case.verdict(Status.UNDECIDED, f"the PCI requests of instance {owner.uuid} can't be read")
+                yield case.judged(Status.UNDECIDED, f"the PCI requests of instance {owner.uuid} can't be read")
             elif beyond and row in beyond:
-                yield case.verdict(
+                yield case.judged(
                     Status.STALE,
                     "the claim is for none of the instance's requests; a restart of nova-compute would allocate it",
                     repair=Repair.FREE,
                     stop=True,
                 )
             else:
-                yield case.verdict(
+                yield case.judged(
                     Status.REPORT,
                     "the instance is on this node, and the claim may be for a device that it asks for",
                     advice="compare with the hostdevs of the domain; nova-compute allocates the claim when it starts",
                 )
         elif case.up:
-            yield case.verdict(
-                Status.HEALS, "nova-compute is up, and frees the claim in its next periodic (60 seconds)"
-            )
+            yield case.judged(Status.HEALS, "nova-compute is up, and frees the claim in its next periodic (60 seconds)")
         else:
-            yield case.verdict(
+            yield case.judged(
                 Status.STALE,
                 "the instance is elsewhere, nothing moves it, and no nova-compute runs here that would free the claim",
                 repair=Repair.FREE,

@@ -33,23 +33,21 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
             continue
         case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))
         moving = [reason for relative in relatives for reason in in_flight(owner_of(view, relative))]
-        if held_back := case.held_back():
-            yield held_back
-        elif moving:
-            yield case.verdict(Status.PROTECTED, "; ".join(moving))
+        if moving:
+            yield case.judged(Status.PROTECTED, "; ".join(moving))
         elif reason := _out_of_service(view, row, clock):
-            yield case.verdict(Status.PROTECTED, f"out of service: {reason}")
+            yield case.judged(Status.PROTECTED, f"out of service: {reason}")
         elif row.instance_uuid is not None:
-            yield case.verdict(Status.REPORT, "the row is blocked and names an owner: its meaning is not certain")
+            yield case.judged(Status.REPORT, "the row is blocked and names an owner: its meaning is not certain")
         elif (view.node.host or "", row.address.lower()) not in clock.unblock:
-            yield case.verdict(
+            yield case.judged(
                 Status.REPORT,
                 "no relative of the function is taken; perhaps an operator took it out of service",
                 advice="if nobody did, make it available: gpustack cleanup apply "
                 f"--unblock {quoted(f'{view.node.host}/{row.address}')} --stopped {quoted(view.node.host)}",
             )
         else:
-            yield case.verdict(
+            yield case.judged(
                 Status.STALE,
                 "no relative of the function is taken, and the operator wants the function back (--unblock)",
                 repair=Repair.UNBLOCK,

@@ -23,14 +23,12 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
             continue
         case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(parent,))
         moving = [reason for child in taken for reason in in_flight(owner_of(view, child))]
-        if held_back := case.held_back():
-            yield held_back
-        elif moving or any(clock.recent(child.changed_at) for child in taken):
-            yield case.verdict(
+        if moving or any(clock.recent(child.changed_at) for child in taken):
+            yield case.judged(
                 Status.PROTECTED, "; ".join(moving) or "a virtual function was written within the grace time"
             )
         else:
-            yield case.verdict(
+            yield case.judged(
                 Status.STALE,
                 f"virtual function {taken[0].address} is taken: the physical function must not go to another guest",
                 repair=Repair.BLOCK_PARENT,

@@ -19,15 +19,13 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
         if not row.live or row.status not in ("removed", "deleted"):
             continue
         case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))
-        if held_back := case.held_back():
-            yield held_back
-        elif row.instance_uuid is not None:
-            yield case.verdict(Status.REPORT, "the row was being removed and names an owner: a person must look")
+        if row.instance_uuid is not None:
+            yield case.judged(Status.REPORT, "the row was being removed and names an owner: a person must look")
         elif case.up:
-            yield case.verdict(
+            yield case.judged(
                 Status.STALE,
                 "nova-compute soft-deletes the row when it starts; a device still there returns at the next start",
                 repair=Repair.RESTART,
             )
         else:
-            yield case.verdict(Status.HEALS, "nova-compute soft-deletes the row when it starts again", starts=True)
+            yield case.judged(Status.HEALS, "nova-compute soft-deletes the row when it starts again", starts=True)

@@ -22,7 +22,7 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
         if not renamed(view, owner):
             continue
         case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))
-        yield case.held_back() or case.verdict(
+        yield case.judged(
             Status.REPORT,
             "the instance is on this host and may be using the device: only the name of the node differs",
             advice="give the host its old hypervisor_hostname back, or cold-migrate the instance away",

@@ -38,13 +38,11 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
             continue
         case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))
         written = row.changed_at
-        if held_back := case.held_back():
-            yield held_back
-        elif hardware.read_at is not None and written is not None and _newer(written, hardware.read_at):
-            yield case.verdict(Status.UNDECIDED, f"{drift}; but the row was written after the host was looked at")
+        if hardware.read_at is not None and written is not None and _newer(written, hardware.read_at):
+            yield case.judged(Status.UNDECIDED, f"{drift}; but the row was written after the host was looked at")
         else:
             taken = row.taken or row.instance_uuid is not None
-            yield case.verdict(Status.REPORT, drift, advice=_TAKEN if taken else "", then=_RESTART)
+            yield case.judged(Status.REPORT, drift, advice=_TAKEN if taken else "", then=_RESTART)
     yield from _vgpus(view, clock, hardware)
     missing = sorted((hardware.offered or frozenset()) - {address.lower() for address in view.by_address})
     if missing:
