@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gpustack.repair.rules import RULES, WITNESSED
+from gpustack.repair.rules import ALL
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +25,7 @@ class CleanupClass:
 
 def _read() -> Mapping[str, CleanupClass]:
     found = {}
-    for rule in sorted((*RULES, *WITNESSED), key=lambda rule: rule.CLASS):
+    for rule in sorted(ALL, key=lambda rule: rule.CLASS):
         name = rule.__name__.rpartition(".")[2].partition("_")[2].replace("_", "-")
         found[rule.CLASS] = CleanupClass(letter=rule.CLASS, name=name, title=rule.TITLE)
     return found

@@ -2,13 +2,12 @@
 
 import enum
 import itertools
-import sys
-from types import ModuleType
+from typing import Any
 
 from gpustack.base.errors import ApplyError, DatabaseError
 from gpustack.changes.change import SUCCESSFUL, ChangeResult
 from gpustack.repair.classes import CLASSES
-from gpustack.repair.rules import RULES, WITNESSED
+from gpustack.repair.rules import ALL
 from gpustack.repair.verdict import Repair, Status
 
 HOSTS = "the row's host"
@@ -34,6 +33,7 @@ CODES: dict[ChangeResult, int] = {
     ChangeResult.UNKNOWN: DatabaseError.exit_code,
 }
 """The exit code of a run with this outcome."""
+_MODULES: dict[str, Any] = {rule.CLASS: rule for rule in ALL}
 
 
 def meanings(kind: type[enum.StrEnum]) -> dict[str, str]:
@@ -51,16 +51,11 @@ def meanings(kind: type[enum.StrEnum]) -> dict[str, str]:
     return texts
 
 
-def _module(letter: str) -> ModuleType:
-    (rule,) = [rule for rule in (*RULES, *WITNESSED) if letter == rule.CLASS]
-    return sys.modules[rule.__name__]
-
-
 def evidence(letter: str) -> str:
     """Return what a class rests on: the documentation of its rule, without its first sentence."""
     import inspect
 
-    text = inspect.getdoc(_module(letter)) or ""
+    text = inspect.getdoc(_MODULES[letter]) or ""
     return " ".join(text.partition("\n\n")[2].partition("\n\n")[0].split())
 
 
@@ -68,7 +63,7 @@ def repairs(letter: str) -> list[Repair]:
     """Return the repairs of a class, from the code of its rule."""
     import inspect
 
-    source = inspect.getsource(_module(letter))
+    source = inspect.getsource(_MODULES[letter])
     return [repair for repair in Repair if f"Repair.{repair.name}" in source]
 
 

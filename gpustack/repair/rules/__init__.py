@@ -1,8 +1,8 @@
 """The classes of stale rows, one module each.
 
-A module is a :class:`NodeRule` in :data:`RULES` or a :class:`CellRule` in :data:`WITNESSED`. The rules are evaluated in
-the order of :data:`RULES`. A row belongs to the first class that reports it, so cautious classes come first. The
-module's name consists of the letter and the name of its class. A new class also needs a case in
+A module is a :class:`NodeRule` in :data:`RULES`, a :class:`CellRule` in :data:`WITNESSED`, or only a :class:`Rule`.
+The rules are evaluated in the order of :data:`RULES`. A row belongs to the first class that reports it, so cautious
+classes come first. The module's name consists of the letter and the name of its class. A new class also needs a case in
 ``tests/unit/repair/cases``, an entry in ``tests/unit/repair/classes.yaml`` and a page in ``docs/runbook``;
 ``test_classes.py`` lists what is missing.
 """
@@ -39,7 +39,7 @@ from gpustack.repair.rules import (
     u_unknown_value,
 )
 from gpustack.repair.rules._healthy import healthy as healthy
-from gpustack.repair.rules._rule import CellRule, NodeRule
+from gpustack.repair.rules._rule import CellRule, NodeRule, Rule
 from gpustack.repair.rules._stuck import stuck
 from gpustack.repair.rules._times import timely
 from gpustack.repair.verdict import Status, Verdict
@@ -55,7 +55,6 @@ RULES: tuple[NodeRule, ...] = (
     e_ghost_owner,
     g_stuck_claim,
     a_left_behind,
-    m_multi_host,
     f_surplus,
     j_owner_mismatch,
     h_blocked,
@@ -64,7 +63,9 @@ RULES: tuple[NodeRule, ...] = (
     l_missing_row,
     p_pool_drift,
 )
-WITNESSED: tuple[CellRule[Any], ...] = (t_domain_drift, q_allocation_drift, s_phantom_allocation)
+WITNESSED: tuple[CellRule[Any], ...] = (t_domain_drift, q_allocation_drift)
+ALL: tuple[Rule, ...] = (*RULES, *WITNESSED, m_multi_host, s_phantom_allocation)
+"""All classes: the rules of others yield the verdicts of the last two."""
 
 
 def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:

@@ -8,22 +8,16 @@ other allocation while the instance is on this node.
 
 from collections.abc import Iterator, Sequence
 
-from gpustack.cloud.placement import Known, Provider
-from gpustack.novadb.clock import Clock
+from gpustack.cloud.placement import Provider
 from gpustack.novadb.model import PciRow
-from gpustack.novadb.read import CellReader
 from gpustack.novadb.view import NodeView, Owner
 from gpustack.repair.evidence import belongings
-from gpustack.repair.verdict import Verdict, words
+from gpustack.repair.verdict import words
 
+# Class Q's pass over all allocations yields the verdicts of this class.
 CLASS = "S"
 TITLE = "allocated in Placement beside all devices of an instance"
 BECAUSE = "the instance uses other devices, all of which are allocated to it; Nova never removes the surplus allocation"
-
-
-def judge(reader: CellReader, clock: Clock, known: Known, hosts: frozenset[str] | None = None) -> Iterator[Verdict]:
-    """Yield nothing: class Q's pass over all allocations yields the verdicts of this class."""
-    yield from ()
 
 
 def beside_all(view: NodeView, owner: Owner, of_node: Sequence[Provider]) -> bool:
