@@ -150,6 +150,13 @@ def _may_be(view: NodeView, host: str | None, node: str | None) -> bool:
     return any(name is not None and other is not None and extends(name, other) for name, other in pairs)
 
 
+def left_behind(view: NodeView) -> Iterator[tuple[PciRow, Owner]]:
+    """Yield the live, taken rows of a live compute node whose owner is alive, or unknown, and not placed here."""
+    for row, owner in () if view.node.deleted else view.displaced:
+        if owner.alive or doubts(owner):
+            yield row, owner
+
+
 def lacks(view: NodeView, owner: Owner) -> bool:
     """Whether the owner has fewer devices of this node than it requests, or its requests are unreadable."""
     owned = belongings(owner, view.held.get(owner.uuid, ()))

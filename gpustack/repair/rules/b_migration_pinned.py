@@ -7,11 +7,11 @@ Since Victoria, Nova counts devices of migrations in ``error`` as used, also aft
 
 from collections.abc import Iterator
 
+from gpustack.base.by_key import by_key
 from gpustack.novadb.clock import Clock
 from gpustack.novadb.view import NodeView
-from gpustack.repair.evidence import pinning
+from gpustack.repair.evidence import left_behind, pinning
 from gpustack.repair.judgement import Case
-from gpustack.repair.rules._moved import left_behind_by_owner
 from gpustack.repair.verdict import Repair, Status, Verdict
 
 CLASS = "B"
@@ -20,11 +20,12 @@ TITLE = "pinned by a migration that ended in error"
 
 def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
     """Yield verdicts on rows whose owner is elsewhere with a migration in error from or to this compute node."""
-    for rows, owner in left_behind_by_owner(view):
+    for uuid, rows in by_key((owner.uuid, row) for row, owner in left_behind(view)).items():
+        owner = view.owners[uuid]
         pins = pinning(view, owner)
         if not pins:
             continue
-        case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=rows)
+        case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=tuple(rows))
         if owner.instance is not None and owner.instance.vm_state == "error":
             yield case.judged(
                 Status.REPORT,

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 
 from gpustack.novadb.clock import Clock
 from gpustack.novadb.view import NodeView
-from gpustack.repair.evidence import lacks, owner_of, renamed
+from gpustack.repair.evidence import doubts, lacks, owner_of, renamed
 from gpustack.repair.judgement import Case
-from gpustack.repair.rules._moved import unknown
 from gpustack.repair.verdict import Repair, Status, Verdict
 
 CLASS = "D"
@@ -23,7 +22,7 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
         if row.live:
             continue
         owner = owner_of(view, row)
-        if row.status != "allocated" or owner is None or not (owner.alive or unknown(owner)):
+        if row.status != "allocated" or owner is None or not (owner.alive or doubts(owner)):
             continue
         case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))
         if renamed(view, owner) and (view.node.deleted or lacks(view, owner)):

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 
 from gpustack.novadb.clock import Clock
 from gpustack.novadb.view import NodeView
-from gpustack.repair.evidence import pinning
+from gpustack.repair.evidence import doubts, pinning
 from gpustack.repair.judgement import Case
-from gpustack.repair.rules._moved import unknown
 from gpustack.repair.verdict import Repair, Status, Verdict
 
 CLASS = "E"
@@ -20,7 +19,7 @@ TITLE = "held by an instance that does not exist"
 def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
     """Yield verdicts on live, taken rows whose owner is deleted or in no cell."""
     for row, owner in view.displaced:
-        if owner.alive or unknown(owner):
+        if owner.alive or doubts(owner):
             continue
         case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))
         if case.up and (pins := pinning(view, owner)):

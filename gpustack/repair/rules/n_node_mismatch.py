@@ -7,9 +7,8 @@ from collections.abc import Iterator
 
 from gpustack.novadb.clock import Clock
 from gpustack.novadb.view import NodeView
-from gpustack.repair.evidence import renamed
+from gpustack.repair.evidence import left_behind, renamed
 from gpustack.repair.judgement import Case
-from gpustack.repair.rules._moved import left_behind
 from gpustack.repair.verdict import Status, Verdict
 
 CLASS = "N"
