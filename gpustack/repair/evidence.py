@@ -151,8 +151,8 @@ def _may_be(view: NodeView, host: str | None, node: str | None) -> bool:
 
 
 def left_behind(view: NodeView) -> Iterator[tuple[PciRow, Owner]]:
-    """Yield the live, taken rows of a live compute node whose owner is alive, or unknown, and not placed here."""
-    for row, owner in () if view.node.deleted else view.displaced:
+    """Yield the live, taken rows of a compute node whose owner is alive, or unknown, and not placed here."""
+    for row, owner in view.displaced:
         if owner.alive or doubts(owner):
             yield row, owner
 

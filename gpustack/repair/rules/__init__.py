@@ -1,9 +1,9 @@
 """The classes of stale rows, one module each.
 
-A module is a :class:`NodeRule` in :data:`RULES`, a :class:`CellRule` in :data:`WITNESSED`, or only a :class:`Rule`.
-The rules are evaluated in the order of :data:`RULES`. A row belongs to the first class that reports it, so cautious
-classes come first. The module's name consists of the letter and the name of its class. A new class also needs a case in
-``tests/unit/repair/cases``, an entry in ``tests/unit/repair/classes.yaml`` and a page in ``docs/runbook``;
+A module is a :class:`NodeRule` in :data:`RULES` or :data:`OF_DELETED_NODES`, a :class:`CellRule` in :data:`WITNESSED`,
+or only a :class:`Rule`. The rules are evaluated in this order. A row belongs to the first class that reports it, so
+cautious classes come first. The module's name consists of the letter and the name of its class. A new class also needs
+a case in ``tests/unit/repair/cases``, an entry in ``tests/unit/repair/classes.yaml`` and a page in ``docs/runbook``;
 ``test_classes.py`` lists what is missing.
 """
 
@@ -44,9 +44,9 @@ from gpustack.repair.rules._stuck import stuck
 from gpustack.repair.rules._times import timely
 from gpustack.repair.verdict import Status, Verdict
 
+OF_DELETED_NODES: tuple[NodeRule, ...] = (u_unknown_value, c_orphan_node, d_soft_deleted)
 RULES: tuple[NodeRule, ...] = (
     u_unknown_value,
-    c_orphan_node,
     d_soft_deleted,
     k_tombstone,
     n_node_mismatch,
@@ -64,7 +64,7 @@ RULES: tuple[NodeRule, ...] = (
     p_pool_drift,
 )
 WITNESSED: tuple[CellRule[Any], ...] = (t_domain_drift, q_allocation_drift)
-ALL: tuple[Rule, ...] = (*RULES, *WITNESSED, m_multi_host, s_phantom_allocation)
+ALL: tuple[Rule, ...] = (*RULES, c_orphan_node, *WITNESSED, m_multi_host, s_phantom_allocation)
 """All classes: the rules of others yield the verdicts of the last two."""
 
 
@@ -93,7 +93,7 @@ def undecided(view: NodeView, clock: Clock, reason: str) -> Verdict:
 
 def _judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
     spoken: set[int] = set()
-    for rule in RULES:
+    for rule in OF_DELETED_NODES if view.node.deleted else RULES:
         for verdict in rule.judge(view, clock):
             ids = {row.id for row in verdict.rows}
             if not ids & spoken:

@@ -19,8 +19,6 @@ TITLE = "of a compute node that is deleted"
 
 def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
     """Yield verdicts on the live rows of a deleted compute node."""
-    if not view.node.deleted:
-        return
     for row in view.rows:
         if not row.live:
             continue

@@ -19,8 +19,6 @@ TITLE = "claimed, and nothing will finish the claim"
 
 def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
     """Yield verdicts on live rows in status claimed."""
-    if view.node.deleted:
-        return
     for row in view.taken:
         owner = owner_of(view, row)
         if row.status != "claimed" or owner is None:

@@ -23,8 +23,6 @@ TITLE = "blocked, though nothing blocks it"
 
 def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
     """Yield verdicts on unavailable and unclaimable rows without a taken parent or child."""
-    if view.node.deleted:
-        return
     for row in view.odd:
         if not row.live or row.status not in ("unavailable", "unclaimable"):
             continue

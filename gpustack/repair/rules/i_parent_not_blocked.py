@@ -14,8 +14,6 @@ TITLE = "offered, though a virtual function of it is taken"
 
 def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
     """Yield verdicts on available physical functions with a taken child."""
-    if view.node.deleted:
-        return
     for address, children in view.children.items():
         parent = view.by_address.get(address)
         taken = [child for child in children if child.taken]

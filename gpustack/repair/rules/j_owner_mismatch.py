@@ -14,8 +14,6 @@ TITLE = "status and owner contradict one another"
 
 def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
     """Yield verdicts on live rows that are taken without owner, or available with one."""
-    if view.node.deleted:
-        return
     for row in view.odd:
         known = row.status in ("available", "claimed", "allocated")
         if row.live and known and row.taken != bool(row.instance_uuid):

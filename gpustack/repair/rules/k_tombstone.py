@@ -13,8 +13,6 @@ TITLE = "removed, but not deleted"
 
 def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
     """Yield verdicts on live rows in status removed or deleted."""
-    if view.node.deleted:
-        return
     for row in view.odd:
         if not row.live or row.status not in ("removed", "deleted"):
             continue

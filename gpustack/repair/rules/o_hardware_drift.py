@@ -30,7 +30,7 @@ _UNUSED = "nothing is needed: Nova gives a device to the next instance of its ty
 def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
     """Yield verdicts on live rows that contradict hardware or device_spec, offered devices without a row, and vGPUs."""
     hardware = view.hardware
-    if hardware is None or view.node.deleted:
+    if hardware is None:
         return
     for row in view.rows:
         drift = _drift(row, hardware) if row.live else None
