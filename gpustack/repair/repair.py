@@ -69,8 +69,10 @@ class Change:
         """Return why a row is not the one that this change was made to; empty if it is.
 
         :param before: the complete row before the change.
-        :param current: the complete row now.
+        :param current: the complete row now; empty if it does not exist.
         """
+        if not current:
+            return f"{self.table} {self.id} is gone since (archived?)"
         for name in IDENTITY[self.table]:
             was, now = (self.new if name in self.new else before).get(name), current.get(name)
             if name == "deleted" and now and now != was:

@@ -102,10 +102,11 @@ def _cell_of(entry: JournalEntry, cells: Iterable[Cell]) -> Cell | None:
 
 def _undo_rows(entry: JournalEntry, cell: Cell, sources: Sources, begin: Begin | None) -> Ended:
     with writing(cell.database) as connection:
-        if all(_as_before(connection, entry, index) for index in range(len(entry.changes))):
-            return Ended(ChangeResult.UNCHANGED, "the rows are as they were before the repair")
-        others = [_other_row(connection, entry, index) for index in range(len(entry.changes))]
-    if other := next(filter(None, others), ""):
+        present = [whole_row(connection, change) or {} for change in entry.changes]
+    rows = list(zip(entry.changes, entry.before, present, strict=True))
+    if all({name: before[name] for name in change.new}.items() <= row.items() for change, before, row in rows):
+        return Ended(ChangeResult.UNCHANGED, "the rows are as they were before the repair")
+    if other := next(filter(None, (change.other_row(before, row) for change, before, row in rows)), ""):
         return _refused([other])
     facts_read, objections = _present(entry, cell, sources)
     if objections:
@@ -282,18 +283,3 @@ def _against_migrations(entry: JournalEntry, rows: Mapping[int, PciRow]) -> Iter
             f"run gpustack cleanup explain {quoted(entry.verdict['instance'])} to see their rows"
         )
     yield from migration_ends.objections(_held(entry), rows)
-
-
-def _as_before(connection: sa.Connection, entry: JournalEntry, index: int) -> bool:
-    change, before = entry.changes[index], entry.before[index]
-    current = whole_row(connection, change)
-    return current is not None and all(current[name] == before[name] for name in change.new)
-
-
-def _other_row(connection: sa.Connection, entry: JournalEntry, index: int) -> str:
-    """Return why a row is not the one that was repaired; empty if it is."""
-    change, before = entry.changes[index], entry.before[index]
-    current = whole_row(connection, change)
-    if current is None:
-        return f"{change.table} {change.id} is gone since (archived?)"
-    return change.other_row(before, current)
