@@ -18,6 +18,7 @@ from gpustack.base import silence
 from gpustack.base.errors import DatabaseError
 from gpustack.nova_options.masking import without
 from gpustack.novadb import connection_options
+from gpustack.novadb.values import DAMAGE
 
 # From the database kind in Nova's connection to the driver that gpustack depends on.
 _DRIVERS = {
@@ -126,16 +127,7 @@ def _is_file(path: str) -> bool:
 
 
 # Exceptions that drivers raise for invalid arguments and for malformed answers of a server.
-_MISUSED = (
-    TypeError,
-    ValueError,
-    LookupError,
-    AttributeError,
-    RuntimeError,
-    AssertionError,
-    ArithmeticError,
-    struct.error,
-)
+_MISUSED = (*DAMAGE, RuntimeError, AssertionError, struct.error)
 
 
 def _misused(of: Database, error: Exception) -> DatabaseError:
