@@ -5,36 +5,29 @@ A record holds the complete rows before the change, and the values to write. Jou
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from datetime import date, datetime
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, StringConstraints, model_validator
+from pydantic import Field, PlainValidator, StringConstraints, model_validator
 
 from gpustack.base.by_key import by_key
 from gpustack.cloud.placement_documents import Consumer, Id
 from gpustack.novadb.cells import Cell
 from gpustack.repair.repair import Change
-from gpustack.repair.verdict import HeldDevice, Origin, Verdict
+from gpustack.repair.verdict import HeldDevice, Name, Origin, Recorded, RowId, Verdict
 
-Name = Annotated[str, StringConstraints(max_length=255)]
-RowId = Annotated[int, Field(ge=0, lt=1 << 63)]
 Value = Annotated[str, StringConstraints(max_length=1 << 24)] | int | float | bool | datetime | None
 """A column's value; Nova's TEXT columns hold 64 KiB, MEDIUMTEXT 16 MiB."""
 
 
-class _Line(BaseModel):
-    model_config = ConfigDict(strict=True, frozen=True)
-
-
-class _Change(_Line):
+class _Change(Recorded):
     table: Name
     id: RowId
     seen: dict[str, Value]
     new: dict[str, Value]
 
 
-class _Allocation(_Line):
+class _Allocation(Recorded):
     consumer: Id
     provider: Id
     before: Consumer
@@ -46,31 +39,12 @@ class _Allocation(_Line):
         return self
 
 
-class _Held(_Line):
-    host: Name
-    id: RowId
-    compute_node_id: RowId
-    address: Name
-    status: Name
-    instance_uuid: Name | None
-    request_id: Name | None
-    deleted: RowId | None
-
-
-class _Origin(_Line):
-    node_id: RowId
-    node_uuid: Name | None
-    node_deleted: bool
-    owner: Annotated[tuple[Name | None, Name | None, Name], Field(strict=False)] | None
-    users: Annotated[tuple[Name, ...], Field(strict=False, max_length=10_000)] = ()
-
-
-def _checked(line: type[_Line], made: Callable[..., object]) -> PlainValidator:
+def _checked(line: type[Recorded], made: Callable[..., object]) -> PlainValidator:
     """Check a line, and make an object of it."""
     return PlainValidator(lambda value: made(**line.model_validate(value).model_dump(exclude_unset=True)))
 
 
-class JournalEntry(_Line):
+class JournalEntry(Recorded):
     """One repair in a journal: others can edit the file, and undo writes databases and Placement from it.
 
     :ivar cell: the name of the cell.
@@ -86,9 +60,9 @@ class JournalEntry(_Line):
     before: tuple[dict[str, Value], ...] = Field(strict=False)
     allocation: Annotated[dict[str, Any], _checked(_Allocation, dict)] | None = None
     """The consumer, the provider, and the consumer's allocations before one was removed (classes Q and S)."""
-    held: Annotated[list[Annotated[HeldDevice, _checked(_Held, HeldDevice)]], Field(max_length=10_000)] | None = None
+    held: Annotated[list[HeldDevice], Field(max_length=10_000)] | None = None
     """The devices on both hosts of migrations that were set to ``failed``; None in a journal of an older gpustack."""
-    origin: Annotated[Origin, _checked(_Origin, Origin)] | None = None
+    origin: Origin | None = None
     """The compute node and the owner at the repair; None in a journal of an older gpustack."""
 
     @model_validator(mode="after")
@@ -127,8 +101,8 @@ def payload(
         "before": [_plain(row) for row in before],
         "allocation": allocation,
         "witness": witness,
-        "held": [asdict(device) for device in verdict.held],
-        "origin": None if verdict.origin is None else asdict(verdict.origin),
+        "held": [device.model_dump() for device in verdict.held],
+        "origin": None if verdict.origin is None else verdict.origin.model_dump(),
     }
 
 

@@ -26,7 +26,7 @@ def held_devices(verdict: Verdict, view: NodeView) -> tuple[HeldDevice, ...]:
         if row.live and any(extends(host, end) for end in ends)
     ]
     return tuple(
-        HeldDevice(host=host, id=row.id, **{name: getattr(row, name) for name in COMPARED})
+        HeldDevice.model_construct(host=host, id=row.id, **{name: getattr(row, name) for name in COMPARED})
         for host, row in (*here, *others)
     )
 

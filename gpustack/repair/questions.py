@@ -54,7 +54,7 @@ def _origin(verdict: Verdict, view: NodeView) -> Origin:
     instance = owner.instance if owner is not None and owner.alive else None
     devices = verdict.allocation.addresses.split() if verdict.allocation else ()
     rows = (row for row in view.rows if row.live and row.taken and row.address.lower() in devices)
-    return Origin(
+    return Origin.model_construct(
         node_id=view.node.id,
         node_uuid=view.node.uuid,
         node_deleted=bool(view.node.deleted),

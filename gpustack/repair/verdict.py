@@ -6,10 +6,15 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, TypedDict
+from typing import Annotated, Any, TypedDict
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from gpustack.novadb.clock import HostState
 from gpustack.novadb.model import Instance, PciRow
+
+Name = Annotated[str, StringConstraints(max_length=255)]
+RowId = Annotated[int, Field(ge=0, lt=1 << 63)]
 
 
 class Status(enum.StrEnum):
@@ -71,18 +76,23 @@ class PlannedAllocation(TypedDict):
     consumer: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class HeldDevice:
-    """A row that a migration holds, as recorded in a journal, with the host of its compute node."""
+class Recorded(BaseModel):
+    """A part of the record of a repair in a journal, which others can edit: it is validated when it is read."""
 
-    host: str
-    id: int
-    compute_node_id: int
-    address: str
-    status: str
-    instance_uuid: str | None
-    request_id: str | None
-    deleted: int | None
+    model_config = ConfigDict(strict=True, frozen=True)
+
+
+class HeldDevice(Recorded):
+    """A row that a migration holds, with the host of its compute node."""
+
+    host: Name
+    id: RowId
+    compute_node_id: RowId
+    address: Name
+    status: Name
+    instance_uuid: Name | None
+    request_id: Name | None
+    deleted: RowId | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,9 +117,8 @@ class Waiting:
     advice: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Origin:
-    """The compute node and the owner of repaired rows at the repair, as a journal records them.
+class Origin(Recorded):
+    """The compute node and the owner of repaired rows at the repair.
 
     :ivar node_id: the id of the compute node.
     :ivar node_uuid: its uuid; None if it has none.
@@ -118,11 +127,11 @@ class Origin:
     :ivar users: the instances to which rows give the device of an allocation (classes Q and S).
     """
 
-    node_id: int
-    node_uuid: str | None
+    node_id: RowId
+    node_uuid: Name | None
     node_deleted: bool
-    owner: tuple[str | None, str | None, str] | None = None
-    users: tuple[str, ...] = ()
+    owner: Annotated[tuple[Name | None, Name | None, Name], Field(strict=False)] | None
+    users: Annotated[tuple[Name, ...], Field(strict=False, max_length=10_000)] = ()
 
     @staticmethod
     def place(instance: Instance, cell: str) -> tuple[str | None, str | None, str]:
