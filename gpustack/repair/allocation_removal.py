@@ -6,7 +6,7 @@ meanwhile.
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from gpustack.base.errors import CloudError
@@ -110,7 +110,7 @@ def _judged(cell: Cell, wanted: PlannedVerdict, api: Repairing, cloud: Connectio
     same_allocation = (
         leftover
         for leftover in leftovers
-        if leftover.allocation and leftover.allocation.to_dict() == wanted["allocation"]
+        if leftover.allocation and asdict(leftover.allocation) == wanted["allocation"]
     )
     return None, next(
         (f"now it is {leftover.status}: {leftover.because}" for leftover in same_allocation), "it is in order now"

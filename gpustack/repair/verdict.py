@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Annotated, Any, TypedDict
 
@@ -65,15 +65,6 @@ class PlannedDevice(TypedDict):
     address: str
     status: str
     dev_type: str
-
-
-class PlannedAllocation(TypedDict):
-    """An :class:`Allocation` of a planned verdict."""
-
-    provider: str
-    name: str
-    addresses: str
-    consumer: str
 
 
 class Recorded(BaseModel):
@@ -158,7 +149,7 @@ PlannedVerdict = TypedDict(
         "stop_service": bool,
         "asks": list[str],
         "advice": str,
-        "allocation": PlannedAllocation | None,
+        "allocation": dict[str, str] | None,
     },
 )
 """A verdict as plain data, as in a saved plan, a journal and ``-f json``."""
@@ -178,12 +169,6 @@ class Allocation:
     name: str
     addresses: str
     consumer: str
-
-    def to_dict(self) -> PlannedAllocation:
-        """Return the allocation as plain data."""
-        return PlannedAllocation(
-            provider=self.provider, name=self.name, addresses=self.addresses, consumer=self.consumer
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -347,7 +332,7 @@ class Verdict:
             "stop_service": self.stop,
             "asks": list(self.asks),
             "advice": self.advice,
-            "allocation": self.allocation.to_dict() if self.allocation else None,
+            "allocation": asdict(self.allocation) if self.allocation else None,
         }
 
 
