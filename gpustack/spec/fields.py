@@ -1,11 +1,9 @@
 """Common parts of the spec's model: the base class, names, and texts of the JSON schema."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
 from gpustack.spec.patterns import MAX_LENGTH, HostPattern
 
@@ -18,26 +16,20 @@ HOST_PATTERN = (
 )
 
 
-@dataclass(frozen=True)
-class _Matching(StringConstraints):
-    """Text with a pattern, and the expectation that an editor shows."""
-
-    schema: WithJsonSchema | None = None
-
-    def __iter__(self) -> Iterator[Any]:
-        yield from super().__iter__()
-        yield self.schema
-
-
 def described(pattern: str, expected: str, *examples: str) -> WithJsonSchema:
     """The JSON schema of text with a pattern, and the expectation that an editor shows."""
     schema = {"type": "string", "pattern": pattern, "patternErrorMessage": f"expected {expected}"}
     return WithJsonSchema(schema | ({"examples": list(examples)} if examples else {}))
 
 
-def matching(pattern: str, expected: str, *examples: str) -> StringConstraints:
+def matching(pattern: str, expected: str, *examples: str) -> Any:  # noqa: ANN401 - pydantic's own type of a field
     """Text that has to match a pattern, described in the JSON schema."""
-    return _Matching(pattern=pattern, schema=described(pattern, expected, *examples))
+    return Field(pattern=pattern, json_schema_extra=described(pattern, expected, *examples).json_schema)
+
+
+def integer(least: int, most: int, expected: str) -> Any:  # noqa: ANN401 - pydantic's own type of a field
+    """A number within limits, described in the JSON schema."""
+    return Field(strict=True, ge=least, le=most, json_schema_extra={"patternErrorMessage": f"expected {expected}"})
 
 
 Name = Annotated[str, matching(NAME_PATTERN, "a name of 1 to 64 letters, digits, '_', '.' and '-'", "k4200")]

@@ -3,20 +3,14 @@
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import Field, StrictInt, WithJsonSchema
+from pydantic import Field
 
-from gpustack.spec.fields import Name, SpecSection
+from gpustack.spec.fields import Name, SpecSection, integer
 from gpustack.spec.flavors import Project
 
 MAX_LIMIT = 2**31 - 1
 """Keystone's highest limit (``keystone/limit/schema.py``)."""
-Limit = Annotated[
-    StrictInt,
-    Field(ge=0, le=MAX_LIMIT),
-    WithJsonSchema(
-        {"type": "integer", "minimum": 0, "maximum": MAX_LIMIT, "patternErrorMessage": "expected a number of GPUs"}
-    ),
-]
+Limit = Annotated[int, integer(0, MAX_LIMIT, "a number of GPUs")]
 Limits = Annotated[
     Mapping[Name, Limit],
     Field(min_length=1, json_schema_extra={"errorMessage": "expected numbers of GPUs by model, like {k4200: 4}"}),

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from gpustack.spec.fields import Hex4, SpecSection, matching
+from gpustack.spec.fields import Hex4, SpecSection, integer, matching
 
 TYPE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}$"
 CLASS_PATTERN = r"^(VGPU|CUSTOM_[A-Z0-9_]{1,248})$"
@@ -15,15 +15,7 @@ DEFAULT_CLASS = "VGPU"
 _SIZES = re.compile(r"-(?:([1-9])-)?([0-9]+)[A-Z]+$")
 MOST = 256
 """The largest number of virtual functions of a card."""
-Number = Annotated[
-    int,
-    Field(
-        strict=True,
-        ge=1,
-        le=MOST,
-        json_schema_extra={"patternErrorMessage": f"expected a number of virtual functions from 1 to {MOST}"},
-    ),
-]
+Number = Annotated[int, integer(1, MOST, f"a number of virtual functions from 1 to {MOST}")]
 
 
 class VirtualFunctions(SpecSection):
