@@ -22,7 +22,7 @@ from gpustack.spec.document import Document, entries, mapping
 from gpustack.spec.model import OutOfService
 from gpustack.spec.models import Match
 from gpustack.spec.patterns import HostPattern, Patterns
-from gpustack.spec.problems import MAX_LISTED, Path, Problem, listed, nearest, quoted
+from gpustack.spec.problems import Path, Problem, quoted
 from gpustack.spec.vgpu import Vgpu, apart, slices
 
 _Section = TypeVar("_Section", Match, Vgpu)
@@ -55,18 +55,11 @@ def check(document: Document) -> Iterator[Problem]:
 def _names(document: Document, models: Mapping[str, Any], hosts: Mapping[str, Any]) -> Iterator[Problem]:
     """Hosts must name existing models, every model must be used, and none must be repeated for the same hosts."""
     used: set[str] = set()
-    guesses: dict[str, str | None] = {}
     for named in _named(hosts):
         of_pattern: set[str] = set()
         for path, name in named:
             if name not in models and models:
-                if name not in guesses and len(guesses) < MAX_LISTED:
-                    guesses[name] = nearest(name, models)
-                guess = guesses.get(name)
-                message = f"no model is called {quoted(name)}"
-                if guess is None:
-                    message += f"; expected {listed(models)}"
-                yield document.problem(path, message, suggestion=guess and quoted(guess))
+                yield document.unknown_model(path, name, models)
             elif name in of_pattern:
                 yield _warning(document, path, f"{quoted(name)} is named twice")
             of_pattern.add(name)

@@ -15,7 +15,7 @@ from yaml.constructor import SafeConstructor
 
 from gpustack.base.findings import Severity
 from gpustack.base.limited_yaml import LimitedLoader, YamlLimitError
-from gpustack.spec.problems import Data, Path, Problem, json_path, listed, nearest, quoted
+from gpustack.spec.problems import MAX_LISTED, Data, Path, Problem, json_path, listed, nearest, quoted
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 24
@@ -44,6 +44,7 @@ class Document:
     values: dict[Path, yaml.Node] = field(default_factory=dict)
     keys: dict[Path, yaml.Node] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
+    _guesses: dict[str, str | None] = field(default_factory=dict)
 
     def problem(
         self,
@@ -63,7 +64,9 @@ class Document:
 
     def unknown_model(self, path: Path, name: str, models: Collection[str]) -> Problem:
         """A name that is no model, as a value or as the last key of a path, with the most similar model."""
-        guess = nearest(name, models)
+        if name not in self._guesses and len(self._guesses) < MAX_LISTED:
+            self._guesses[name] = nearest(name, models)
+        guess = self._guesses.get(name)
         message = f"no model is called {quoted(name)}" + ("" if guess else f"; expected {listed(models)}")
         return self.problem(path, message, suggestion=guess and quoted(guess), at_key=path[-1] == name)
 
