@@ -10,7 +10,7 @@ spec's own, then those of patterns in the order of the file, then those of the h
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -121,14 +121,6 @@ def options_for(spec: Spec, hostname: str) -> Options:
     return options
 
 
-def expand(pattern: str) -> Iterator[str]:
-    """The host names of a pattern's ranges, in Ansible's order.
-
-    :raises ValueError: when it is not a host pattern, or contains ``*`` or ``?``.
-    """
-    return HostPattern.parse(pattern).names()
-
-
 def hosts_of(spec: Spec, where: str | None) -> tuple[str, ...]:
     """All hosts that the spec names directly or by ranges, in the spec's order.
 
@@ -138,7 +130,7 @@ def hosts_of(spec: Spec, where: str | None) -> tuple[str, ...]:
     hosts: dict[str, None] = {}
     for pattern in spec.hosts:
         try:
-            hosts.update(dict.fromkeys(expand(pattern)))
+            hosts.update(dict.fromkeys(HostPattern.parse(pattern).names()))
         except ValueError as error:
             if where is None:
                 continue

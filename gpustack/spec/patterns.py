@@ -18,6 +18,7 @@ expanding the pattern: the time depends on the lengths of both, not on the size 
 from __future__ import annotations
 
 import functools
+import math
 import re
 import string
 from collections.abc import Iterable, Iterator
@@ -139,11 +140,7 @@ class HostPattern:
     @property
     def count(self) -> int:
         """The number of names that its ranges expand to; 1 for a plain name."""
-        total = 1
-        for part in self._parts:
-            if isinstance(part, _Letters | _Numbers):
-                total *= len(part)
-        return total
+        return math.prod(len(part) for part in self._parts if isinstance(part, _Letters | _Numbers))
 
     def matches(self, name: str) -> bool:
         """Whether the pattern matches ``name`` (case-sensitive)."""

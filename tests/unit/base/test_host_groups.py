@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpustack.base.host_groups import fold, host_groups, natural, patterns_of, total
-from gpustack.spec.hosts import expand
+from gpustack.spec.patterns import HostPattern
 
 UUID = "6f8ab2c1-0000-4000-8000-0000000000{:02}"
 
@@ -47,7 +47,7 @@ NAMES = st.one_of(
 @given(st.lists(NAMES, max_size=40))
 def test_patterns_stand_for_exactly_the_names(names: list[str]) -> None:
     patterns = fold(names)
-    expanded = [name for pattern in patterns for name in expand(pattern)]
+    expanded = [name for pattern in patterns for name in HostPattern.parse(pattern).names()]
     assert sorted(expanded) == sorted(set(names))
     assert patterns == sorted(patterns, key=natural)
 
