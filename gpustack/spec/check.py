@@ -34,7 +34,7 @@ MAX_MODELS_OF_A_CARD = 100
 
 def check(document: Document) -> Iterator[Problem]:
     """The problems between the parts of a spec, in no particular order."""
-    models, hosts, flavors = (mapping(document.data, key) for key in ("models", "hosts", "flavors"))
+    models, hosts = mapping(document.data, "models"), mapping(document.data, "hosts")
     yield from _names(document, models, hosts)
     yield from _unmanaged(document, models)
     yield from _shared_twice(document, models)
@@ -44,12 +44,11 @@ def check(document: Document) -> Iterator[Problem]:
     yield from _of_one_host(document, matches, shared, hosts)
     for name, match in matches.items():
         yield from _doubtful(document, ("models", name, "match"), match)
-    yield from check_flavors(document, models, flavors)
-    yield from check_tenancy(document, flavors, mapping(document.data, "tenancy"))
+    yield from check_flavors(document)
+    yield from check_tenancy(document)
     yield from _networks(document, mapping(document.data, "networks"), hosts)
     yield from _out_of_service(document, hosts)
-    quotas, nova = mapping(document.data, "quotas"), mapping(document.data, "nova")
-    yield from check_quotas(document, models, flavors, quotas, nova)
+    yield from check_quotas(document)
 
 
 def _names(document: Document, models: Mapping[str, Any], hosts: Mapping[str, Any]) -> Iterator[Problem]:

@@ -33,8 +33,9 @@ _DOTS = (".", "..")
 """Names that HTTP clients remove from the path of an address."""
 
 
-def check_flavors(document: Document, models: Mapping[str, Any], flavors: Mapping[str, Any]) -> Iterator[Problem]:
+def check_flavors(document: Document) -> Iterator[Problem]:
     """The problems of a spec's flavors, in no particular order; malformed parts are left to the schema."""
+    models, flavors = mapping(document.data, "models"), mapping(document.data, "flavors")
     names: dict[str, str] = {}
     ids: dict[str, str] = {}
     for name, flavor in flavors.items():

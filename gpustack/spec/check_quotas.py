@@ -17,14 +17,9 @@ from gpustack.spec.tenancy import DEFAULT_TRAIT
 _DEFAULT: Path = ("quotas", "default")
 
 
-def check_quotas(
-    document: Document,
-    models: Mapping[str, Any],
-    flavors: Mapping[str, Any],
-    quotas: Mapping[str, Any],
-    nova: Mapping[str, Any],
-) -> Iterator[Problem]:
+def check_quotas(document: Document) -> Iterator[Problem]:
     """The problems of a spec's quotas; malformed parts are left to the schema."""
+    models, flavors, quotas, nova = (mapping(document.data, key) for key in ("models", "flavors", "quotas", "nova"))
     default = mapping(quotas, "default")
     projects = mapping(quotas, "projects")
     tables: dict[Path, Mapping[str, Any]] = {_DEFAULT: default}
@@ -89,8 +84,9 @@ def _pool(name: str, model: Mapping[str, Any]) -> str:
     return str(model.get("resource_class") or POOL_CLASS).upper()
 
 
-def check_tenancy(document: Document, flavors: Mapping[str, Any], tenancy: Mapping[str, Any]) -> Iterator[Problem]:
+def check_tenancy(document: Document) -> Iterator[Problem]:
     """Aggregates that reserve nothing, flavors that refuse the hosts, and projects without hosts or flavors."""
+    flavors, tenancy = mapping(document.data, "flavors"), mapping(document.data, "tenancy")
     aggregates = {name: entry for name, entry in mapping(tenancy, "aggregates").items() if isinstance(entry, dict)}
     for name, entry in aggregates.items():
         if entry.get("isolated") is False and not entry.get("projects"):
