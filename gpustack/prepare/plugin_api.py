@@ -38,7 +38,7 @@ from gpustack.prepare.drain.plan import ServicePlan, show
 from gpustack.prepare.drain.recorded import RecordedCloud
 from gpustack.prepare.drain.run import Runner, Target
 from gpustack.prepare.host.next_boot.difference import MenuExpectation, menus
-from gpustack.prepare.host.next_boot.trial import TrialDocument
+from gpustack.prepare.host.next_boot.trial import TrialDocument, document
 from gpustack.prepare.host.own_files import ADOPTED, AGAIN, JOURNAL, OWNED, digest
 from gpustack.prepare.host.plan import HostPlan, plan_host
 from gpustack.prepare.host.prove import undone
@@ -204,7 +204,7 @@ def _blocked(planned: HostPlan) -> TaskResult:
 
 def _result(host: Host, planned: HostPlan) -> HostPlanResult:
     operations = planned.operations
-    trial: TrialDocument = {} if planned.trial is None else planned.trial.to_dict()
+    trial: TrialDocument = {} if planned.trial is None else document(planned.trial)
     return {
         "text": printable(show_plan(planned), keep=LAYOUT),
         "plan": planned.to_dict(),

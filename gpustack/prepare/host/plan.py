@@ -84,7 +84,7 @@ class HostPlan:
     :ivar reboot: the reasons for a reboot; empty if none is required.
     :ivar refused: whether an error blocks the plan; then the host is not changed at all.
     :ivar expected: the desired state that verification checks; empty if the plan is refused.
-    :ivar trial: the trial boot that this plan requests, or the running one that this plan makes permanent.
+    :ivar trial: the time limit of the trial boot that this plan requests, or of the one that it makes permanent.
     :ivar in_trial: whether a trial boot is running.
     :ivar next_boot: the next boot and its difference to the running system; None if the plan does not change it.
     """
@@ -97,7 +97,7 @@ class HostPlan:
     operations: tuple[Operation, ...] = ()
     reboot: tuple[str, ...] = ()
     expected: dict[str, object] = field(default_factory=dict)
-    trial: trials.Trial | None = None
+    trial: int | None = None
     in_trial: bool = False
     next_boot: BootDifference | None = None
 
@@ -118,7 +118,7 @@ class HostPlan:
             "reboot": list(self.reboot),
             "expected": self.expected,
             "next_boot": None if self.next_boot is None else self.next_boot.to_dict(),
-            "trial": None if self.trial is None else {**self.trial.to_dict(), "running": self.in_trial},
+            "trial": None if self.trial is None else {**trials.document(self.trial), "running": self.in_trial},
         }
 
 
@@ -158,7 +158,7 @@ class _Draft:
     desired: Desired
     taken: tuple[Operation, ...]
     findings: tuple[Finding, ...]
-    trial: trials.Trial | None = None
+    trial: int | None = None
     files: tuple[Operation, ...] = ()
     commands: tuple[Operation, ...] = ()
     bound: tuple[BindLive, ...] = ()
@@ -203,7 +203,7 @@ def _try_arguments(draft: _Draft, seconds: int | None) -> _Draft:
     files = (*draft.taken, *boot.file_operations(host, desired))
     if desired.entries is None and not any(isinstance(op, WriteFile | RemoveFile) and op.path == GRUB for op in files):
         return draft.having(finding(Code.NOTHING_TO_TRY, place=host.hostname))
-    return draft.having(*trials.findings(host), trial=trials.trial(seconds))
+    return draft.having(*trials.findings(host), trial=seconds)
 
 
 def _change_files(draft: _Draft) -> _Draft:
@@ -213,7 +213,7 @@ def _change_files(draft: _Draft) -> _Draft:
     files = (*draft.taken, *boot.file_operations(host, staged))
     commands = boot.commands(host, desired, files)
     updates_menu = any(isinstance(op, RunCommand) and op.argv == ("update-grub",) for op in commands)
-    if trial is not None and not updates_menu and not trials.has_entry(host, desired, trial):
+    if trial is not None and not updates_menu and not trials.has_entry(host, desired):
         commands = (*commands, update_grub("GRUB's menu lacks the entry of the trial"))
     draft = replace(draft, files=files, commands=commands, reboot=reboots.reasons(host, desired))
     draft = draft.having(*support.inexact(host, files))
@@ -270,17 +270,17 @@ def _conclude(draft: _Draft, seconds: int | None) -> HostPlan:
         operations=(*draft.files, *draft.commands, *draft.bound, *last),
         reboot=draft.reboot,
         expected=draft.desired.to_dict(),
-        trial=trials.trial(seconds or 0) if draft.in_trial else draft.trial,
+        trial=seconds or 0 if draft.in_trial else draft.trial,
         in_trial=draft.in_trial,
     )
 
 
-def _staged(host: Host, desired: Desired, trial: trials.Trial) -> Desired:
+def _staged(host: Host, desired: Desired, seconds: int) -> Desired:
     """The desired state during the trial: GRUB's drop-in unchanged, plus the files of the trial."""
     files = {path: file for path, file in desired.files.items() if path != GRUB}
     if (current := host.files.get(GRUB)) is not None:
         files[GRUB] = OwnedFile(content=current.text, mode=current.mode, why="")
-    return replace(desired, files={**files, **trials.files(desired, trial)})
+    return replace(desired, files={**files, **trials.files(desired, seconds)})
 
 
 def _shared(card: Shared) -> PlannedShare:

@@ -22,7 +22,7 @@ from gpustack.prepare.host import record
 from gpustack.prepare.host.desired import BOOT_IMAGE, LONGEST_COMMAND_LINE, MANAGED, Desired
 from gpustack.prepare.host.next_boot import obstacles, predict
 from gpustack.prepare.host.next_boot.model import GPUSTACK, BootWord, NextBoot, compared
-from gpustack.prepare.host.next_boot.trial import MARKER, is_running, trial
+from gpustack.prepare.host.next_boot.trial import ARGUMENTS, MARKER, is_running
 from gpustack.prepare.host.own_files import GRUB
 from gpustack.prepare.host.prior_setup.adopt import journalled
 from gpustack.prepare.host.tools import has_entries, has_systemd_boot
@@ -176,7 +176,7 @@ def difference(
     of_trial: set[str] = set()
     # The words of a trial stay on the running command line until the next boot, also after the trial has passed.
     if is_running(host) or any(word.name == MARKER for word in running.words or ()):
-        of_trial = {argument(text).name for text in trial(0).arguments}
+        of_trial = {argument(text).name for text in ARGUMENTS}
     own = _own_words(host, operations)
     found: dict[tuple[str, str], BootWord] = {}
     for before in (running, now):

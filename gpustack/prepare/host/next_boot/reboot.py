@@ -15,7 +15,6 @@ from gpustack.prepare.host.decide.addresses import kept_at_boot
 from gpustack.prepare.host.desired import Desired
 from gpustack.prepare.host.foreign_config import elsewhere
 from gpustack.prepare.host.next_boot.rebuild import lacking, withdrawn
-from gpustack.prepare.host.next_boot.trial import Trial
 from gpustack.prepare.host.own_files import AGAIN, MARK, MODPROBE, OWNED
 from gpustack.prepare.host.tools import has_systemd_boot
 
@@ -26,10 +25,10 @@ _AGAIN = (
 """The content of the note; it contains the boot time, so that it differs and is rewritten at each boot."""
 
 
-def reboot(reasons: tuple[str, ...], wanted: Trial | None = None) -> Reboot:
-    """The reboot for these reasons, into a trial if one is wanted."""
+def reboot(reasons: tuple[str, ...], seconds: int | None = None) -> Reboot:
+    """The reboot for these reasons, into a trial if it has a time limit."""
     why = "; ".join(reasons)
-    return Reboot(why=why) if wanted is None else TrialReboot(why=why, seconds=wanted.seconds)
+    return Reboot(why=why) if seconds is None else TrialReboot(why=why, seconds=seconds)
 
 
 def reasons(host: Host, desired: Desired) -> tuple[str, ...]:

@@ -14,7 +14,6 @@ Files in ``/etc`` and the initramfs are new in both boots: the trial covers only
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TypedDict
 
 from gpustack.base.findings import Code, Finding, finding
@@ -32,8 +31,11 @@ ENTRY = "gpustack-trial"
 TITLE = "gpustack: new kernel arguments, tried once"
 MARKER = "gpustack.trial"
 """The argument that identifies a trial boot. The kernel ignores arguments with a dot that belong to no module."""
-_PANIC_SECONDS = 15
-_WATCHDOG_SECONDS = 60
+ARGUMENTS = (
+    *(MARKER, "panic=15", "rd.shell=0", "rd.emergency=reboot"),
+    *(f"systemd.wants={TRIAL_UNIT.rpartition('/')[2]}", "systemd.watchdog_sec=60"),
+)
+"""The arguments of the trial entry in addition to the command line to try: they end it at panic, hang and timeout."""
 # GRUB overwrites the blocks of its environment in place (00_header of Ubuntu's GRUB, check_writable).
 _WRITABLE = frozenset({"ext2", "ext3", "ext4", "xfs", "vfat"})
 # Timeouts of GRUB's menu; the second applies on Ubuntu after a failed boot.
@@ -58,34 +60,19 @@ class TrialDocument(TypedDict, total=False):
     forget: list[str]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Trial:
-    """A trial boot.
+def document(seconds: int) -> TrialDocument:
+    """A trial as plain data, for the playbooks.
 
-    :ivar arguments: arguments of the trial entry in addition to the command line to try.
-    :ivar seconds: the time after system start within which the host must be confirmed.
+    :param seconds: the time after system start within which the host must be confirmed.
     """
-
-    arguments: tuple[str, ...]
-    seconds: int
-
-    def to_dict(self) -> TrialDocument:
-        """The trial as plain data, for the playbooks."""
-        return {
-            "entry": ENTRY,
-            "marker": MARKER,
-            "seconds": self.seconds,
-            "select": ["grub-reboot", ENTRY],
-            "confirm": ["systemctl", "stop", TRIAL_UNIT.rpartition("/")[2]],
-            "forget": ["grub-editenv", "-", "unset", "next_entry"],
-        }
-
-
-def trial(seconds: int) -> Trial:
-    """A trial with the arguments that end it at panic, hang and timeout."""
-    unit = TRIAL_UNIT.rpartition("/")[2]
-    arguments = (MARKER, f"panic={_PANIC_SECONDS}", "rd.shell=0", "rd.emergency=reboot", f"systemd.wants={unit}")
-    return Trial(seconds=seconds, arguments=(*arguments, f"systemd.watchdog_sec={_WATCHDOG_SECONDS}"))
+    return {
+        "entry": ENTRY,
+        "marker": MARKER,
+        "seconds": seconds,
+        "select": ["grub-reboot", ENTRY],
+        "confirm": ["systemctl", "stop", TRIAL_UNIT.rpartition("/")[2]],
+        "forget": ["grub-editenv", "-", "unset", "next_entry"],
+    }
 
 
 def is_running(host: Host) -> bool:
@@ -94,20 +81,20 @@ def is_running(host: Host) -> bool:
     return TRIAL_ENTRY in host.files and line is not None and CommandLine(text=line).has(MARKER)
 
 
-def files(desired: Desired, wanted: Trial) -> dict[str, OwnedFile]:
+def files(desired: Desired, seconds: int) -> dict[str, OwnedFile]:
     """The files of a trial, by path; empty if the next command line is unknown, which blocks the plan anyway."""
     if desired.next_line is None:
         return {}
-    line, extra, seconds = desired.next_line.text, wanted.arguments, wanted.seconds
-    return render_trial(line=line, extra=extra, entry=ENTRY, title=TITLE, marker=MARKER, seconds=seconds)
+    line = desired.next_line.text
+    return render_trial(line=line, extra=ARGUMENTS, entry=ENTRY, title=TITLE, marker=MARKER, seconds=seconds)
 
 
-def has_entry(host: Host, desired: Desired, wanted: Trial) -> bool:
+def has_entry(host: Host, desired: Desired) -> bool:
     """Whether the menu has the trial entry, with all arguments to try."""
     for entry in host.boot.entries:
         if entry.title == TITLE and desired.next_line is not None:
             line = CommandLine(text=entry.arguments)
-            tried = (*(argument.text for argument in desired.next_line.arguments), *wanted.arguments)
+            tried = (*(argument.text for argument in desired.next_line.arguments), *ARGUMENTS)
             return all(line.has(argument) for argument in tried)
     return False
 

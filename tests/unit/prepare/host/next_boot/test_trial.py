@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpustack.base.operations import Reboot, TrialReboot, WriteFile
-from gpustack.prepare.host.next_boot.trial import ENTRY, MARKER, TITLE, trial
+from gpustack.prepare.host.next_boot.trial import ARGUMENTS, ENTRY, MARKER, TITLE
 from gpustack.prepare.host.own_files import GRUB, OWNED, TRIAL_ENTRY, TRIAL_UNIT
 from gpustack.prepare.host.plan import HostPlan, plan_host
 from gpustack.prepare.host.prove.verify import verify_host
@@ -280,9 +280,7 @@ echo "menuentry 'Another' --class x {
 
 def entry_of(path: Path, line: str, ten_linux: str = TEN_LINUX) -> subprocess.CompletedProcess[str]:
     """What a real shell and a real awk make of the script that adds the trial entry."""
-    rendered = render_trial(
-        line=line, extra=trial(SECONDS).arguments, entry=ENTRY, title=TITLE, marker=MARKER, seconds=SECONDS
-    )
+    rendered = render_trial(line=line, extra=ARGUMENTS, entry=ENTRY, title=TITLE, marker=MARKER, seconds=SECONDS)
     for name, text in (("10_linux", ten_linux), ("45_trial", rendered[TRIAL_ENTRY].content)):
         (path / name).write_text(text, encoding="utf-8")
         (path / name).chmod(0o755)
@@ -297,7 +295,7 @@ def test_the_entry_is_the_first_ordinary_one_with_other_arguments(tmp_path: Path
     first, *middle, line, last = process.stdout.splitlines()
     assert first == f"menuentry '{TITLE}' --class gnu-linux --unrestricted --id {ENTRY} {{"
     assert middle == ["\tif true; then", "\t  x", "\tfi"]
-    assert line == f"\tlinux /vmlinuz root=x quiet dyndbg=\"file a +p\" b='c' {' '.join(trial(SECONDS).arguments)}"
+    assert line == f"\tlinux /vmlinuz root=x quiet dyndbg=\"file a +p\" b='c' {' '.join(ARGUMENTS)}"
     assert last == "}"
 
 
