@@ -54,10 +54,6 @@ class PlannedGpu:
     functions: tuple[str, ...]
     refused: bool
 
-    def to_dict(self) -> dict[str, object]:
-        """The GPU as plain data, for JSON."""
-        return {**asdict(self), "functions": list(self.functions)}
-
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedShare:
@@ -69,10 +65,6 @@ class PlannedShare:
     shared_as: str
     model: str | None = None
     network: str | None = None
-
-    def to_dict(self) -> dict[str, object]:
-        """The card as plain data, for JSON."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,8 +103,8 @@ class HostPlan:
         return {
             "host": self.host,
             "refused": self.refused,
-            "gpus": [gpu.to_dict() for gpu in self.gpus],
-            "shared": [card.to_dict() for card in self.shared],
+            "gpus": [{**asdict(gpu), "functions": list(gpu.functions)} for gpu in self.gpus],
+            "shared": list(map(asdict, self.shared)),
             "operations": [operation.to_dict() for operation in self.operations],
             "findings": [f.to_dict() for f in self.findings],
             "reboot": list(self.reboot),
