@@ -5,7 +5,6 @@ their lists.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.hosts.facts.model import Host
@@ -41,13 +40,8 @@ def arguments(host: Host, options: Options) -> tuple[str, ...]:
 
 def findings(host: Host, options: Options, other: Elsewhere) -> Iterator[Finding]:
     """The settings that contradict the plan or have no effect, and what is unknown about the host's IOMMU."""
-    for contradiction in contradictions(host, options, other):
-        yield finding(
-            Code.ARGUMENT_CONFLICTS,
-            place=host.at(contradiction.place),
-            argument=contradiction.text,
-            reason=contradiction.reason,
-        )
+    for place, text, reason in contradictions(host, options, other):
+        yield finding(Code.ARGUMENT_CONFLICTS, place=host.at(place), argument=text, reason=reason)
     yield from _kind_findings(host, other)
 
 
@@ -58,25 +52,8 @@ def _words(other: Elsewhere, name: str) -> Iterator[tuple[str, str, str]]:
             yield word, sourced.argument.text, sourced.place
 
 
-@dataclass(frozen=True, kw_only=True)
-class Contradiction:
-    """A kernel argument or modprobe option that contradicts the plan.
-
-    :ivar text: its text in the configuration.
-    """
-
-    text: str
-    place: str
-    reason: str
-
-
-def contradictions(host: Host, options: Options, other: Elsewhere) -> Iterator[Contradiction]:
-    """The settings in configuration of others that contradict the plan."""
-    yield from _switches(host, options, other)
-    yield from _unsafe_elsewhere(options, other)
-
-
-def _switches(host: Host, options: Options, other: Elsewhere) -> Iterator[Contradiction]:
+def contradictions(host: Host, options: Options, other: Elsewhere) -> Iterator[tuple[str, str, str]]:
+    """The kernel arguments and modprobe options of others that contradict the plan: place, text and reason."""
     off = "it switches the IOMMU off"
     sticky = {
         "amd_iommu": {"off": off},
@@ -96,14 +73,15 @@ def _switches(host: Host, options: Options, other: Elsewhere) -> Iterator[Contra
         for word, argument, place in _words(other, name):
             for beginning, reason in reasons.items():
                 if word.startswith(beginning):
-                    yield Contradiction(text=argument, place=place, reason=reason)
+                    yield place, argument, reason
     for switch, reason in switches.items():
         for sourced in other.arguments or ():
             if switched([sourced.argument], switch) is False:
-                yield Contradiction(text=sourced.argument.text, place=sourced.place, reason=reason)
+                yield sourced.place, sourced.argument.text, reason
+    yield from _unsafe_elsewhere(options, other)
 
 
-def _unsafe_elsewhere(options: Options, other: Elsewhere) -> Iterator[Contradiction]:
+def _unsafe_elsewhere(options: Options, other: Elsewhere) -> Iterator[tuple[str, str, str]]:
     module, _, name = UNSAFE_INTERRUPTS.partition(".")
     settings = [(s.argument.value, s.argument.text, s.place) for s in other.all(UNSAFE_INTERRUPTS)]
     for option in other.modprobe.option(module, name):
@@ -113,8 +91,7 @@ def _unsafe_elsewhere(options: Options, other: Elsewhere) -> Iterator[Contradict
         allowed = value is None or truth(value) is True
         if allowed is not options.allow_unsafe_interrupts:
             wish = "does not allow it" if allowed else "asks for the opposite"
-            reason = f"the spec {wish} (options.allow_unsafe_interrupts)"
-            yield Contradiction(text=text, place=place, reason=reason)
+            yield place, text, f"the spec {wish} (options.allow_unsafe_interrupts)"
 
 
 def _kind_findings(host: Host, other: Elsewhere) -> Iterator[Finding]:

@@ -129,13 +129,13 @@ def _arguments(host: Host, binding: Binding, options: Options, other: Elsewhere,
                 stays: str | None = "an argument that is right stays where it is, and is not repeated"
                 yield _argument(sourced.place, sourced.argument.text, agrees=True, stays=stays)
     by_text = {s.argument.text for s in other.arguments or ()}
-    for contradiction in iommu.contradictions(host, options, other):
-        path, line = _parted(contradiction.place)
+    for place, text, _ in iommu.contradictions(host, options, other):
+        path, line = _parted(place)
         if path.startswith(_MODPROBE):
-            yield Trace(path=path, line=line, said=contradiction.text, part=Part.OPTION, agrees=False)
-        elif contradiction.text in by_text:
-            stays = "it contains more than that" if "," in contradiction.text else None
-            yield _argument(contradiction.place, contradiction.text, agrees=False, stays=stays)
+            yield Trace(path=path, line=line, said=text, part=Part.OPTION, agrees=False)
+        elif text in by_text:
+            stays = "it contains more than that" if "," in text else None
+            yield _argument(place, text, agrees=False, stays=stays)
     for name in ("modprobe.blacklist", "module_blacklist", "rd.driver.blacklist"):
         for sourced in other.all(name):
             modules = {canonical(module) for module in (sourced.argument.value or "").split(",")}
