@@ -1,7 +1,7 @@
 """A case: rows of a compute node that one rule examines, with the checks that all rules share."""
 
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any
 
 from gpustack.novadb.clock import Clock, HostState
 from gpustack.novadb.model import PciRow
@@ -22,28 +22,10 @@ _WRONG_TIME = (
 )
 
 
-class About(TypedDict):
-    """The class of a verdict, and its cell, host, node and host state."""
-
-    klass: str
-    title: str
-    cell: str
-    host: str
-    node: str
-    host_state: HostState
-
-
-def about(klass: str, title: str, view: NodeView, clock: Clock) -> About:
-    """Return the class and the location of a verdict on a compute node, or on its rows."""
-    node = view.node
-    return About(
-        klass=klass,
-        title=title,
-        cell=view.cell,
-        host=node.host or "",
-        node=node.hypervisor_hostname or "",
-        host_state=view.host_state(clock),
-    )
+def about(klass: str, title: str, view: NodeView, clock: Clock) -> dict[str, Any]:
+    """Return the fields of a verdict on a compute node, or on its rows: its class, cell, host, node and host state."""
+    names = {"cell": view.cell, "host": view.node.host or "", "node": view.node.hypervisor_hostname or ""}
+    return {"klass": klass, "title": title, **names, "host_state": view.host_state(clock)}
 
 
 @dataclass(frozen=True, kw_only=True)
