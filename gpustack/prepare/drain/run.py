@@ -6,7 +6,7 @@ Before, the service of the host is found, and the room for its guests.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -50,7 +50,7 @@ class Target:
     """The host to work on.
 
     :param host: the inventory's name.
-    :param own_name: the host's own name; None if unknown.
+    :param own_name: the host's own name, which nova-compute uses by default; None if unknown.
     :param wanted: the service's host as the operator named it; empty to find it by the two names.
     :param others: the operator's names of all other hosts.
     :param libvirt: the version of the host's libvirt; None if unknown.
@@ -235,7 +235,7 @@ class Runner:
         """Return the host's state, and a plan with findings if its service cannot be identified or read."""
         target = self.target
         services = self.api.services()
-        service, problems = find_service(target.host, target.own_name, target.wanted, services, target.others)
+        service, problems = find_service(target, services)
         if problems:
             return World(service=None), ServicePlan(host=target.host, title="in Nova", findings=problems)
         if service is None:
@@ -387,20 +387,15 @@ def _show_amounts(amounts: Amounts) -> str:
 _SHOWN = 8
 
 
-def find_service(
-    host: str, own_name: str | None, wanted: str, services: Sequence[Service], others: Collection[str] = ()
-) -> tuple[Service | None, tuple[Finding, ...]]:
+def find_service(target: Target, services: Sequence[Service]) -> tuple[Service | None, tuple[Finding, ...]]:
     """Return the service of a host; None if Nova has none, or if it is ambiguous.
 
     The host's own name alone never decides, because a host can report any name. It must have the inventory's short
     name, and no other host may claim the service.
 
-    :param host: the inventory's name.
-    :param own_name: the host's own name, which nova-compute uses by default; None if unknown.
-    :param wanted: the name that the operator gave; empty to compare the two others.
-    :param others: the operator's names of all other hosts.
     :returns: the service, and the findings that block its use.
     """
+    host, own_name, wanted, others = target.host, target.own_name, target.wanted, target.others
     if wanted:
         chosen = [service for service in services if service.host == wanted]
         if len(chosen) != 1:

@@ -389,7 +389,7 @@ def services(*hosts: str) -> list[Service]:
 def test_a_service_is_found_by_its_name_or_not_at_all(
     host: str, own_name: str | None, configured: str, registered: list[str], expected: str | None
 ) -> None:
-    service, findings = find_service(host, own_name, configured, services(*registered))
+    service, findings = find_service(Target(host=host, own_name=own_name, wanted=configured), services(*registered))
     if expected is not None and expected.startswith("GPU"):
         assert (service, [finding.code for finding in findings]) == (None, [expected])
     else:
@@ -410,7 +410,8 @@ def test_a_service_is_found_by_its_name_or_not_at_all(
 def test_a_host_that_lies_about_its_name_gets_no_other_hosts_service(
     host: str, own_name: str, configured: str, registered: list[str], other_hosts: list[str], code: str
 ) -> None:
-    service, (finding,) = find_service(host, own_name, configured, services(*registered), other_hosts)
+    target = Target(host=host, own_name=own_name, wanted=configured, others=tuple(other_hosts))
+    service, (finding,) = find_service(target, services(*registered))
     assert (service, finding.code) == (None, code)
 
 
