@@ -30,7 +30,7 @@ _GROUP = re.compile(r"/dev/vfio/([0-9]+)(?: \(deleted\))?\Z")
 _DEVICE = re.compile(r"/dev/vfio/devices/(vfio[0-9]+)(?: \(deleted\))?\Z")
 _BDF = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _PARTS = ("domain", "bus", "slot", "function")
-_BRIDGE = "0x0604"
+_BRIDGE = b"0x0604"
 
 
 def from_libvirt(root: str, used: Used, unread: Unread) -> None:
@@ -143,27 +143,24 @@ def _card_of(device: str) -> str:
 
 
 def _is_bridge(device: str) -> bool:
-    try:
-        with open(os.path.join(device, "class"), encoding="ascii") as stream:
-            return stream.read().startswith(_BRIDGE)
-    except OSError:
-        return False
+    return _read(os.path.join(device, "class")).startswith(_BRIDGE)
 
 
 def _domain_of(path: str) -> str:
     """Return the domain's UUID from QEMU's command line; empty if there is none."""
-    arguments = _command_line(path)
+    arguments = _read(path).split(b"\0")
     if b"-uuid" in arguments[:-1]:
         return arguments[arguments.index(b"-uuid") + 1].decode("ascii", "replace")
     return ""
 
 
-def _command_line(path: str) -> List[bytes]:
+def _read(path: str) -> bytes:
+    """Return the content of a file; empty if it cannot be read."""
     try:
         with open(path, "rb") as stream:
-            return stream.read().split(b"\0")
+            return stream.read()
     except OSError:
-        return []
+        return b""
 
 
 def functions(root: str) -> Dict[str, str]:
@@ -189,8 +186,8 @@ def nova_compute(root: str) -> List[int]:
     processes = []
     for pid in os.listdir(proc):
         if pid.isdigit():
-            arguments = _command_line(os.path.join(proc, pid, "cmdline"))
-            is_python = b"python" in os.path.basename(arguments[0] if arguments else b"")
+            arguments = _read(os.path.join(proc, pid, "cmdline")).split(b"\0")
+            is_python = b"python" in os.path.basename(arguments[0])
             programs = (
                 [argument for argument in arguments if not argument.startswith(b"-")][:3]
                 if is_python
@@ -222,20 +219,12 @@ def age(root: str) -> Optional[float]:
 
 def names(root: str) -> List[str]:
     """Return the machine's hostname and the other names on its line of /etc/hosts."""
-    try:
-        with open(os.path.join(root, "proc/sys/kernel/hostname"), encoding="utf-8", errors="replace") as stream:
-            name = stream.read().strip()
-    except OSError:
-        return []
+    name = _read(os.path.join(root, "proc/sys/kernel/hostname")).decode("utf-8", "replace").strip()
     hostnames = {name}
-    try:
-        with open(os.path.join(root, "etc/hosts"), encoding="utf-8", errors="replace") as stream:
-            lines = [line.partition("#")[0].split()[1:] for line in stream]
-    except OSError:
-        lines = []
-    for line in lines:
-        if name in line:
-            hostnames.update(other for other in line if not other.startswith("localhost"))
+    for line in _read(os.path.join(root, "etc/hosts")).decode("utf-8", "replace").split("\n"):
+        others = line.partition("#")[0].split()[1:]
+        if name in others:
+            hostnames.update(other for other in others if not other.startswith("localhost"))
     return sorted(filter(None, hostnames))
 
 
