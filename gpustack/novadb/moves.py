@@ -1,6 +1,7 @@
 """Read migrations: the unfinished ones of a cell, all of certain instances, and single ones."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from typing import Any
 
 import sqlalchemy as sa
@@ -43,21 +44,11 @@ def _migrations(connection: sa.Connection, condition: sa.ColumnElement[bool]) ->
     table = tables.migrations.c
     columns = tables.columns(connection, tables.migrations)
     query = sa.select(*columns).where(table.deleted == 0, condition).order_by(table.id)
-    found = (
-        Migration(
-            id=row["id"],
-            instance_uuid=row["instance_uuid"],
-            source_compute=row["source_compute"],
-            source_node=row["source_node"],
-            dest_compute=row["dest_compute"],
-            dest_node=row["dest_node"],
-            status=row["status"],
-            migration_type=row.get("migration_type"),
-            cross_cell_move=bool(row.get("cross_cell_move")),
-            updated_at=row["updated_at"] or row["created_at"],
-        )
-        for row in connection.execute(query).mappings()
-    )
+    found = []
+    for row in connection.execute(query).mappings():
+        values: dict[str, Any] = {column.name: row.get(column.name) for column in fields(Migration)}
+        moments = {"updated_at": row["updated_at"] or row["created_at"]}
+        found.append(Migration(**values | moments | {"cross_cell_move": bool(row.get("cross_cell_move"))}))
     by_instance = by_key(((move.instance_uuid or "").lower(), move) for move in found)
     return {uuid: tuple(moves) for uuid, moves in by_instance.items()}
 
