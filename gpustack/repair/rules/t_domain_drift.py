@@ -6,7 +6,8 @@ domain runs. Within two periodic tasks Nova offers its GPU to the next instance.
 Hosts are asked before the rows are read. A row that changed in between is protected by the grace time.
 """
 
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from gpustack.base.text import quoted
@@ -26,6 +27,7 @@ from gpustack.repair.verdict import Status, Verdict, words
 CLASS = "T"
 TITLE = "the domains of the host and Nova's rows differ"
 _PAGE = "the page of class T"
+Find = Callable[[str | None], Owner | None]
 
 
 def judge(
@@ -45,9 +47,9 @@ def judge(
             continue
         if usage.gap:
             yield _unasked(view, clock, f"{host} could not be asked: {usage.gap}")
-        owners = _Owners(reader, view)
-        for verdict in (*_used(view, clock, usage, owners), *_unused(view, clock, usage)):
-            yield _still_moving(timely(verdict, view, clock, owner := owners.get(verdict.owner)), view, clock, owner)
+        find = _finder(reader, view)
+        for verdict in (*_used(view, clock, usage, find), *_unused(view, clock, usage)):
+            yield _still_moving(timely(verdict, view, clock, owner := find(verdict.owner)), view, clock, owner)
 
 
 def _still_moving(verdict: Verdict, view: NodeView, clock: Clock, owner: Owner | None) -> Verdict:
@@ -59,23 +61,12 @@ def _still_moving(verdict: Verdict, view: NodeView, clock: Clock, owner: Owner |
     return replace(verdict, advice="")
 
 
-class _Owners:
-    """The owners of a compute node's rows, and the instances of domains that no row names."""
-
-    def __init__(self, reader: CellReader, view: NodeView) -> None:
-        self._reader = reader
-        self._found = dict(view.owners)
-
-    def get(self, uuid: str | None) -> Owner | None:
-        """Return the instance with this uuid; None without a uuid."""
-        if not uuid:
-            return None
-        if uuid not in self._found:
-            self._found[uuid] = self._reader.owner(uuid)
-        return self._found[uuid]
+def _finder(reader: CellReader, view: NodeView) -> Find:
+    """Find the owners of a compute node's rows, and the instances of domains that no row names; None without a uuid."""
+    return functools.cache(lambda uuid: (view.owners.get(uuid) or reader.owner(uuid)) if uuid else None)
 
 
-def _used(view: NodeView, clock: Clock, usage: Usage, owners: _Owners) -> Iterator[Verdict]:
+def _used(view: NodeView, clock: Clock, usage: Usage, find: Find) -> Iterator[Verdict]:
     """Yield verdicts on devices that a domain uses without a row that names its instance."""
     rows = {address.lower(): row for address, row in view.by_address.items()}
     known = {uuid for address, users in usage.users.items() if address in rows for uuid in users}
@@ -84,7 +75,7 @@ def _used(view: NodeView, clock: Clock, usage: Usage, owners: _Owners) -> Iterat
         for uuid in sorted(users):
             if row is None and uuid in known:
                 continue  # another function, such as audio, of a card with a row
-            owner = owners.get(uuid)
+            owner = find(uuid)
             fault = _fault(view, address, row, owner)
             if fault is None:
                 continue
