@@ -14,7 +14,7 @@ binds by address unbinds companions from a built-in driver: RHEL and Fedora buil
 USB-C controller of a card. The GPU itself is never unbound: its console and firmware state would be undefined.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from gpustack.base.by_key import by_key
@@ -65,6 +65,7 @@ def bind(host: Host, options: Options, targets: Targets, other: Elsewhere) -> Bi
     assigned = {driver for _, driver in targets.functions.values()}
     drivers = tuple(driver for driver in BY_ID if driver in assigned)
     variants = sorted(assigned - set(BY_ID))
+    unused = _gpu_drivers(targets).keys() - spared(host, targets).keys()
     staying, early = _staying(host, targets), held_early(host, targets)
     by_address = tuple(
         Listed.of(function, driver, is_taken=function.address in early)
@@ -74,12 +75,13 @@ def bind(host: Host, options: Options, targets: Targets, other: Elsewhere) -> Bi
     ids = _ids(targets, drivers, {function.address for function in by_address})
     loadable = {driver for driver in drivers if "module" in _kinds(host, canonical(driver))}
     built_in = {driver for driver in ids if "builtin" in _kinds(host, canonical(driver))}
-    modules = _modules(drivers, variants)
+    modules = [canonical(driver) for driver in (*drivers, *variants)]
+    modules += [_BACKEND] if VFIO in drivers or variants else []
     return Binding(
         by_address=by_address,
         options={driver: listed for driver, listed in ids.items() if driver in loadable},
         softdeps=dict(_softdeps(targets, loadable)),
-        blacklist=tuple(_blacklist(host, targets)) if options.blacklist_host_drivers else (),
+        blacklist=tuple(sorted(unused)) if options.blacklist_host_drivers else (),
         arguments=tuple(f"{driver}.ids={','.join(ids[driver])}" for driver in ids if driver in built_in),
         early_modules=tuple(name for name in modules if _is_early(host, name)),
         late_modules=tuple(name for name in modules if _in_every_kernel(host, name)),
@@ -100,12 +102,6 @@ def _ids(targets: Targets, drivers: Iterable[str], by_address: Collection[str]) 
     pairs = [pair for address, pair in targets.functions.items() if address not in by_address]
     found = {driver: sorted({function.ids for function, of in pairs if of == driver}) for driver in drivers}
     return {driver: tuple(listed) for driver, listed in found.items() if listed}
-
-
-def _modules(drivers: Sequence[str], variants: Sequence[str]) -> list[str]:
-    """The modules of the drivers, and VFIO's IOMMU backend."""
-    backend = [_BACKEND] if VFIO in drivers or variants else []
-    return [*(canonical(driver) for driver in (*drivers, *variants)), *backend]
 
 
 def _kinds(host: Host, module: str) -> frozenset[str | None]:
@@ -139,12 +135,6 @@ def kept_functions(host: Host, targets: Targets) -> Iterator[Function]:
 
 def _stack(module: str) -> str:
     return next((stack for stack in _STACKS if module.startswith(f"{stack}_")), module)
-
-
-def _blacklist(host: Host, targets: Targets) -> Iterator[str]:
-    """The GPUs' host drivers that no function of the host uses or matches."""
-    spared_drivers = spared(host, targets)
-    yield from sorted(module for module in _gpu_drivers(targets) if module not in spared_drivers)
 
 
 def _gpu_drivers(targets: Targets) -> dict[str, str]:
