@@ -272,7 +272,9 @@ def _staged(host: Host, desired: Desired, seconds: int) -> Desired:
     files = {path: file for path, file in desired.files.items() if path != GRUB}
     if (current := host.files.get(GRUB)) is not None:
         files[GRUB] = OwnedFile(content=current.text, mode=current.mode, why="")
-    return replace(desired, files={**files, **trials.files(desired, seconds)})
+    if desired.next_line is not None:  # an unknown one blocks the plan
+        files |= trials.files(desired.next_line.text, seconds)
+    return replace(desired, files=files)
 
 
 def _shared(card: Shared) -> PlannedShare:

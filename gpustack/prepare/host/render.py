@@ -21,8 +21,6 @@ from gpustack.prepare.host.own_files import (
     MODPROBE,
     MODULES_LOAD,
     SCRIPT,
-    TRIAL_ENTRY,
-    TRIAL_UNIT,
     VFS_AT_BOOT,
     VFS_NETWORK_UNIT,
     VFS_SCRIPT,
@@ -44,9 +42,9 @@ def render(arguments: Iterable[str], binding: Binding, *, dracut: bool = False) 
     """
     files: dict[str, OwnedFile] = {}
     if arguments := tuple(arguments):
-        files[GRUB] = _file("kernel arguments", "grub.cfg.j2", arguments=arguments)
+        files[GRUB] = file("kernel arguments", "grub.cfg.j2", arguments=arguments)
     if binding.options or binding.softdeps or binding.blacklist:
-        files[MODPROBE] = _file(
+        files[MODPROBE] = file(
             "the devices for passthrough",
             "modprobe.conf.j2",
             options=binding.options,
@@ -56,7 +54,7 @@ def render(arguments: Iterable[str], binding: Binding, *, dracut: bool = False) 
     files |= _dracut(binding, files) if dracut else _initramfs_tools(binding)
     if binding.late_modules:
         why = "loads the passthrough drivers if the initramfs has not loaded them"
-        files[MODULES_LOAD] = _file(why, "modules-load.conf.j2", modules=binding.late_modules)
+        files[MODULES_LOAD] = file(why, "modules-load.conf.j2", modules=binding.late_modules)
     return files
 
 
@@ -75,24 +73,24 @@ def render_virtual_functions(
     units = {}
     if network_cards:
         why = "runs that script for network cards before the network starts"
-        units[VFS_NETWORK_UNIT] = _file(why, "network-functions.service.j2", script=VFS_SCRIPT)
+        units[VFS_NETWORK_UNIT] = file(why, "network-functions.service.j2", script=VFS_SCRIPT)
     if cards:
         why = "runs that script before libvirt and nova-compute start"
-        units[VFS_UNIT] = _file(why, "virtual-functions.service.j2", script=VFS_SCRIPT)
+        units[VFS_UNIT] = file(why, "virtual-functions.service.j2", script=VFS_SCRIPT)
     if not units:
         return {}
     script = "virtual-functions.sh.j2"
     why = f"starts {'these units' if len(units) > 1 else 'that unit'} at boot"
     return {
-        VFS_SCRIPT: _file("creates virtual functions", script, "0755", functions=cards, network_cards=network_cards),
+        VFS_SCRIPT: file("creates virtual functions", script, "0755", functions=cards, network_cards=network_cards),
         **units,
-        VFS_AT_BOOT: _file(why, "virtual-functions.conf.j2", units=[path.rpartition("/")[2] for path in units]),
+        VFS_AT_BOOT: file(why, "virtual-functions.conf.j2", units=[path.rpartition("/")[2] for path in units]),
     }
 
 
 def render_record(lines: Iterable[str]) -> str:
     """The record of kernel arguments that gpustack added to files of others; each line is a place and an argument."""
-    return _file("", "arguments.j2", lines=[line.split(" ", 1) for line in lines]).content
+    return file("", "arguments.j2", lines=[line.split(" ", 1) for line in lines]).content
 
 
 def render_image(arguments: Iterable[str], files: Mapping[str, OwnedFile]) -> tuple[dict[str, OwnedFile], str]:
@@ -101,7 +99,7 @@ def render_image(arguments: Iterable[str], files: Mapping[str, OwnedFile]) -> tu
     :param arguments: all kernel arguments of gpustack.
     :param files: the other files.
     """
-    kargs = _file("", "kargs.toml.j2", arguments=tuple(arguments))
+    kargs = file("", "kargs.toml.j2", arguments=tuple(arguments))
     complete = {**files, KARGS: kargs} if kargs.content.count('"') else dict(files)
     directories = sorted({path.split("/")[1] for path in complete})
     return complete, _environment().get_template("containerfile.j2").render(directories=directories)
@@ -115,9 +113,9 @@ def _initramfs_tools(binding: Binding) -> dict[str, OwnedFile]:
     files = {}
     if binding.by_address:
         devices = [device.words for device in binding.by_address]
-        files[SCRIPT] = _file(_BY_ADDRESS, "initramfs-script.sh.j2", "0755", devices=devices)
+        files[SCRIPT] = file(_BY_ADDRESS, "initramfs-script.sh.j2", "0755", devices=devices)
     if binding.early_modules:
-        files[HOOK] = _file(_LOADED, "initramfs-hook.sh.j2", "0755", modules=binding.early_modules)
+        files[HOOK] = file(_LOADED, "initramfs-hook.sh.j2", "0755", modules=binding.early_modules)
     return files
 
 
@@ -125,41 +123,25 @@ def _dracut(binding: Binding, others: Container[str]) -> dict[str, OwnedFile]:
     files = {}
     if binding.by_address:
         devices = [device.words for device in binding.by_address]
-        files[DRACUT_SCRIPT] = _file(_BY_ADDRESS, "dracut-script.sh.j2", "0755", devices=devices)
-        files[DRACUT_MODULE] = _file("puts that script into the initramfs", "dracut-module.sh.j2", "0755")
+        files[DRACUT_SCRIPT] = file(_BY_ADDRESS, "dracut-script.sh.j2", "0755", devices=devices)
+        files[DRACUT_MODULE] = file("puts that script into the initramfs", "dracut-module.sh.j2", "0755")
     items = [MODPROBE] if MODPROBE in others else []
     if binding.early_modules or items or files:
         has_script = bool(files)
-        files[DRACUT] = _file(
+        files[DRACUT] = file(
             _LOADED, "dracut.conf.j2", modules=binding.early_modules, items=items, by_address=has_script
         )
     return files
 
 
-def render_trial(
-    *, line: str, extra: Iterable[str], entry: str, title: str, marker: str, seconds: int
-) -> dict[str, OwnedFile]:
-    """Return the files of a trial boot, by path.
-
-    :param line: the kernel's command line to try.
-    :param extra: additional arguments of the trial only.
-    :param entry: the id of the menu entry.
-    :param marker: the kernel argument that identifies the trial.
-    :param seconds: the time within which the boot must be confirmed.
-    """
-    unit_why = "ends the trial boot when nobody confirms it"
-    entry_why = "the new kernel arguments, to be tried once"
-    script, more = "trial-entry.sh.j2", tuple(extra)
-    return {
-        TRIAL_UNIT: _file(unit_why, "trial-unit.service.j2", marker=marker, seconds=seconds),
-        TRIAL_ENTRY: _file(entry_why, script, "0755", line=line, extra=more, entry=entry, title=title),
-    }
-
-
 _Value = bool | str | int | Iterable[str] | Iterable[Iterable[str]] | Mapping[str, Iterable[str]]
 
 
-def _file(why: str, template: str, mode: str = "0644", **values: _Value) -> OwnedFile:
+def file(why: str, template: str, mode: str = "0644", **values: _Value) -> OwnedFile:
+    """Render one file.
+
+    :param why: its purpose, for messages.
+    """
     return OwnedFile(content=sealed(_environment().get_template(template).render(values)), mode=mode, why=why)
 
 

@@ -24,7 +24,7 @@ from gpustack.linux.grub import DEFAULTS, read_defaults
 from gpustack.prepare.host.desired import Desired
 from gpustack.prepare.host.next_boot.choice import by_default
 from gpustack.prepare.host.own_files import GRUB, TRIAL_ENTRY, TRIAL_UNIT, OwnedFile
-from gpustack.prepare.host.render import render_trial
+from gpustack.prepare.host.render import file
 
 ENTRY = "gpustack-trial"
 """The trial entry's id in GRUB's menu."""
@@ -81,12 +81,15 @@ def is_running(host: Host) -> bool:
     return TRIAL_ENTRY in host.files and line is not None and CommandLine(text=line).has(MARKER)
 
 
-def files(desired: Desired, seconds: int) -> dict[str, OwnedFile]:
-    """The files of a trial, by path; empty if the next command line is unknown, which blocks the plan anyway."""
-    if desired.next_line is None:
-        return {}
-    line = desired.next_line.text
-    return render_trial(line=line, extra=ARGUMENTS, entry=ENTRY, title=TITLE, marker=MARKER, seconds=seconds)
+def files(line: str, seconds: int) -> dict[str, OwnedFile]:
+    """The files of a trial, by path.
+
+    :param line: the kernel's command line to try.
+    """
+    why, entry = "the new kernel arguments, to be tried once", "trial-entry.sh.j2"
+    unit = file("ends the trial boot when nobody confirms it", "trial-unit.service.j2", marker=MARKER, seconds=seconds)
+    script = file(why, entry, "0755", line=line, extra=ARGUMENTS, entry=ENTRY, title=TITLE)
+    return {TRIAL_UNIT: unit, TRIAL_ENTRY: script}
 
 
 def has_entry(host: Host, desired: Desired) -> bool:

@@ -12,11 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpustack.base.operations import Reboot, TrialReboot, WriteFile
-from gpustack.prepare.host.next_boot.trial import ARGUMENTS, ENTRY, MARKER, TITLE
+from gpustack.prepare.host.next_boot.trial import ARGUMENTS, ENTRY, MARKER, TITLE, files
 from gpustack.prepare.host.own_files import GRUB, OWNED, TRIAL_ENTRY, TRIAL_UNIT
 from gpustack.prepare.host.plan import HostPlan, plan_host
 from gpustack.prepare.host.prove.verify import verify_host
-from gpustack.prepare.host.render import render_trial
 from gpustack.prepare.host.show import show_plan
 from gpustack.prepare.host.undo import plan_undo
 from gpustack.spec.model import Spec
@@ -280,7 +279,7 @@ echo "menuentry 'Another' --class x {
 
 def entry_of(path: Path, line: str, ten_linux: str = TEN_LINUX) -> subprocess.CompletedProcess[str]:
     """What a real shell and a real awk make of the script that adds the trial entry."""
-    rendered = render_trial(line=line, extra=ARGUMENTS, entry=ENTRY, title=TITLE, marker=MARKER, seconds=SECONDS)
+    rendered = files(line, SECONDS)
     for name, text in (("10_linux", ten_linux), ("45_trial", rendered[TRIAL_ENTRY].content)):
         (path / name).write_text(text, encoding="utf-8")
         (path / name).chmod(0o755)
