@@ -137,6 +137,7 @@ class Boot(FactsModel):
     :ivar unified: the unified kernel images (entries of type 2 of the Boot Loader Specification) that are there.
     :ivar tools: those of the boot loader's tools that are installed (``grubby``); libvirt, and its tool mdevctl.
     :ivar grubby_keeps_defaults: whether grubby knows ``--no-etc-grub-update``; None if unknown.
+    :ivar bls: whether boot entries are files (Boot Loader Specification), not entries of GRUB's generated menu.
     :ivar environment: only where GRUB's menu is there.
     :ivar menu: GRUB's menu; None without one, and from older collectors.
     :ivar scripts: those that write the next menu.

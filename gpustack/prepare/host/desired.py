@@ -23,7 +23,7 @@ from gpustack.prepare.host.own_files import DRACUT_SCRIPT, GRUB, MODPROBE, SCRIP
 from gpustack.prepare.host.prior_setup import detect as handmade
 from gpustack.prepare.host.prior_setup.traces import Part, Trace
 from gpustack.prepare.host.render import render, render_virtual_functions
-from gpustack.prepare.host.tools import has_dracut, has_entries, has_systemd_boot, in_image_mode
+from gpustack.prepare.host.tools import has_dracut, has_systemd_boot, in_image_mode
 from gpustack.spec.assignment import mediated_cards
 from gpustack.spec.hosts import options_for
 from gpustack.spec.model import Spec
@@ -125,7 +125,7 @@ def _entries(host: Host, wanted: tuple[str, ...]) -> Entries | None:
     """The desired boot entries, if they are files; None if GRUB generates a menu."""
     if has_systemd_boot(host):
         return kernel_install.plan_entries(host, wanted)
-    return entries.plan_entries(host, wanted) if has_entries(host) else None
+    return entries.plan_entries(host, wanted) if host.boot.bls else None
 
 
 def _grub(host: Host, other: Elsewhere, added: tuple[str, ...], next_line: CommandLine | None) -> Iterator[Finding]:

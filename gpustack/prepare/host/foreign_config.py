@@ -12,7 +12,6 @@ from gpustack.linux.module_parameters import fulfils
 from gpustack.prepare.host import record
 from gpustack.prepare.host.decide.ids import Ids
 from gpustack.prepare.host.own_files import GRUB, OWNED
-from gpustack.prepare.host.tools import has_entries
 
 INITRAMFS_MODULES = "/etc/initramfs-tools/modules"
 UPDATE_INITRAMFS = "/etc/initramfs-tools/update-initramfs.conf"
@@ -85,7 +84,7 @@ class Elsewhere:
 def elsewhere(host: Host) -> Elsewhere:
     """Read the configuration of a host without gpustack's files and recorded arguments."""
     texts = {path: file.text for path, file in host.files.items() if path not in OWNED}
-    entries = has_entries(host)
+    entries = host.boot.bls
     if entries:
         texts |= record.plain(host)
     defaults = read_defaults(texts)

@@ -20,11 +20,6 @@ def family(host: Host) -> str | None:
     return "redhat" if names & _REDHAT else None
 
 
-def has_entries(host: Host) -> bool:
-    """Whether boot entries are files (Boot Loader Specification), not entries of GRUB's generated menu."""
-    return host.boot.bls
-
-
 def has_systemd_boot(host: Host) -> bool:
     """Whether the boot loader is systemd-boot, whose entries kernel-install writes."""
     return host.boot.loader == "systemd-boot"
@@ -62,11 +57,10 @@ def rebuild(host: Host, kernel: BootKernel, why: str) -> Iterator[RunCommand]:
         yield RunCommand(argv=("update-initramfs", "-u", "-k", kernel.release), why=why)
     if has_systemd_boot(host):
         yield install_kernel(kernel, why)
-    if has_systemd_boot(host) or not has_dracut(host):
-        return
-    image = image_of(host, kernel)
-    yield RunCommand(argv=("dracut", "--force", f"{image}.new", kernel.release), why=why)
-    yield RunCommand(argv=("mv", "--force", f"{image}.new", image), why="the new image takes the place of the old")
+    elif has_dracut(host):
+        image = image_of(host, kernel)
+        yield RunCommand(argv=("dracut", "--force", f"{image}.new", kernel.release), why=why)
+        yield RunCommand(argv=("mv", "--force", f"{image}.new", image), why="the new image takes the place of the old")
 
 
 def by_hand(host: Host, kernel: BootKernel) -> str:

@@ -43,7 +43,7 @@ from gpustack.prepare.host.own_files import (
 )
 from gpustack.prepare.host.plan import HostPlan
 from gpustack.prepare.host.prior_setup.adopt import give_back
-from gpustack.prepare.host.tools import has_entries, has_systemd_boot, rebuild, update_grub
+from gpustack.prepare.host.tools import has_systemd_boot, rebuild, update_grub
 
 LAST = (ADOPTED, AGAIN, RECORD, JOURNAL, record.KERNEL_CMDLINE)
 """The files that are removed after the commands: an interrupted undo needs them to continue."""
@@ -163,7 +163,7 @@ def _regenerated(host: Host, removed: list[str], changed: set[str]) -> Iterator[
         rebuilt.update(command.argv for command in commands)
         yield from commands
     made_from = [path for path in (*grub_paths(changed), *IN_MENU) if path in changed or path in removed]
-    if has_entries(host):
+    if host.boot.bls:
         undo = kernel_install.undo_commands if has_systemd_boot(host) else entries.undo_commands
         yield from (c for c in (undo(host) if RECORD in removed else ()) if c.argv not in rebuilt)
     elif made_from or is_unfinished:

@@ -25,7 +25,7 @@ from gpustack.prepare.host.next_boot.model import GPUSTACK, BootWord, NextBoot, 
 from gpustack.prepare.host.next_boot.trial import ARGUMENTS, MARKER, is_running
 from gpustack.prepare.host.own_files import GRUB
 from gpustack.prepare.host.prior_setup.adopt import journalled
-from gpustack.prepare.host.tools import has_entries, has_systemd_boot
+from gpustack.prepare.host.tools import has_systemd_boot
 
 _LOADERS = {"grub": "GRUB", "systemd-boot": "systemd-boot"}
 _ADDING = {
@@ -129,7 +129,7 @@ def after(host: Host, operations: Sequence[Operation], drop_in: str | None) -> N
     """
     texts = {path: text for path, text in _texts(host, operations).items() if path != GRUB}
     texts |= {} if drop_in is None else {GRUB: drop_in}
-    return predict.after(host, None if has_entries(host) else read_defaults(texts), operations, texts)
+    return predict.after(host, None if host.boot.bls else read_defaults(texts), operations, texts)
 
 
 def _texts(host: Host, operations: Sequence[Operation]) -> dict[str, str]:
@@ -246,7 +246,7 @@ def findings(host: Host, difference: BootDifference, desired: Desired | None = N
 
 
 def _of_loader(host: Host, ways: dict[str, str]) -> str:
-    return ways["systemd-boot" if has_systemd_boot(host) else "entries" if has_entries(host) else "menu"]
+    return ways["systemd-boot" if has_systemd_boot(host) else "entries" if host.boot.bls else "menu"]
 
 
 def _words(host: Host, difference: BootDifference) -> Iterator[Finding]:

@@ -23,7 +23,7 @@ from gpustack.prepare.host.foreign_config import DRIVERCTL, INITRAMFS_MODULES, E
 from gpustack.prepare.host.prior_setup import scripts
 from gpustack.prepare.host.prior_setup.traces import PASSTHROUGH, Part, Trace, binds_others
 from gpustack.prepare.host.record import KERNEL_CMDLINE
-from gpustack.prepare.host.tools import has_entries, has_systemd_boot
+from gpustack.prepare.host.tools import has_systemd_boot
 from gpustack.spec.model import Options
 
 _MODPROBE = "/etc/modprobe.d/"
@@ -52,7 +52,7 @@ def traces(host: Host, targets: Targets, binding: Binding, options: Options, oth
             *scripts.traces(host, targets, other),
         )
     }
-    if has_entries(host):  # the arguments of GRUB's defaults were copied into all boot entries
+    if host.boot.bls:  # the arguments of GRUB's defaults were copied into all boot entries
         by_key = {
             key: replace(trace, stays=trace.stays or _in_entries(host)) if trace.part is Part.ARGUMENT else trace
             for key, trace in by_key.items()

@@ -16,7 +16,7 @@ from gpustack.hosts.facts.model import Host
 from gpustack.linux.grub import DEFAULTS, TUNED
 from gpustack.prepare.host.prior_setup.traces import Part, Trace
 from gpustack.prepare.host.record import KERNEL_CMDLINE
-from gpustack.prepare.host.tools import has_entries, has_systemd_boot
+from gpustack.prepare.host.tools import has_systemd_boot
 
 _CODES = frozenset(
     {
@@ -56,7 +56,7 @@ def _way(host: Host, place: str, conflicting: list[Trace], by_place: dict[str, l
     if path == TUNED:
         commands = "`tuned-adm active`, `tuned-adm profile NAME`"
         return f"choose or write a tuned profile that does not set {text} ({commands})"
-    if texts and has_entries(host):
+    if texts and host.boot.bls:
         return _from_entries(host, text, by_place)
     if "/systemd/system/" in path:
         return f"`systemctl disable {quoted(PurePosixPath(path).name)}`, or take the device out of the unit"

@@ -25,7 +25,7 @@ from gpustack.prepare.host.next_boot.model import compared
 from gpustack.prepare.host.next_boot.rebuild import lacking, withdrawn
 from gpustack.prepare.host.next_boot.trial import is_running as is_trial
 from gpustack.prepare.host.own_files import DRACUT_SCRIPT, MODPROBE, OWNED, SCRIPT
-from gpustack.prepare.host.tools import by_hand, has_dracut, has_entries
+from gpustack.prepare.host.tools import by_hand, has_dracut
 from gpustack.spec.assignment import Assigned
 from gpustack.spec.model import Options
 
@@ -141,7 +141,7 @@ def menu(host: Host, desired: Desired) -> Iterator[HostCheck]:
             *(f"{argument} is no longer wanted" for argument in withdrawn(line, desired)),
         ]
         # If entries are files, the newest kernel's or the saved one is the default, so any entry may boot next.
-        severity = None if entry is ordinary[0] or has_entries(host) else Severity.WARNING
+        severity = None if entry is ordinary[0] or host.boot.bls else Severity.WARNING
         seen = ", ".join(desired.arguments) or "none needed"
         yield judged(Code.VERIFY_NEXT_ARGUMENTS_WRONG, what, host.at(entry.source), ", ".join(faults), seen, severity)
 
