@@ -9,7 +9,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
@@ -64,7 +64,10 @@ def run(
     :param stop: no change begins after it is set.
     :param tell: is called with each outcome, in the calling thread.
     """
-    return _Run(changes, apis, recorder, stop or threading.Event(), tell).all(jobs)
+    known = {change.key: change for change in changes}
+    if len(known) != len(changes):
+        raise ValueError("two changes have one key")
+    return _Run(changes=known, apis=apis, recorder=recorder, stop=stop or threading.Event(), tell=tell).all(jobs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,24 +116,18 @@ def recorded_run(
     return RunResult(outcomes=outcomes, journal=journal.path, signals=arrived)
 
 
+@dataclass(kw_only=True)
 class _Run:
-    def __init__(
-        self,
-        changes: Sequence[CloudChange],
-        apis: Mapping[str, Any],
-        recorder: Recorder,
-        stop: threading.Event,
-        tell: Callable[[ChangeOutcome], None],
-    ) -> None:
-        self._changes = {change.key: change for change in changes}
-        if len(self._changes) != len(changes):
-            raise ValueError("two changes have one key")
-        self._apis, self._recorder, self._stop, self._tell = apis, recorder, stop, tell
-        self._outcomes: dict[str, ChangeOutcome] = {}
-        self._because = _STOPPED
+    changes: Mapping[str, CloudChange]
+    apis: Mapping[str, Any]
+    recorder: Recorder
+    stop: threading.Event
+    tell: Callable[[ChangeOutcome], None]
+    outcomes: dict[str, ChangeOutcome] = field(default_factory=dict)
+    because: str = _STOPPED
 
     def all(self, jobs: int) -> tuple[ChangeOutcome, ...]:
-        waiting = dict(self._changes)
+        waiting = dict(self.changes)
         running: set[Future[ChangeOutcome]] = set()
         with ThreadPoolExecutor(max_workers=jobs) as pool:
             while waiting or running:
@@ -143,15 +140,15 @@ class _Run:
                 ended, running = wait(running, return_when=FIRST_COMPLETED)
                 for future in ended:
                     self._note(future.result())
-        return tuple(self._outcomes[key] for key in self._changes)
+        return tuple(self.outcomes[key] for key in self.changes)
 
     def _settle(self, waiting: dict[str, CloudChange]) -> bool:
         """Note the changes that can't begin any more; return whether there were any."""
         before = len(waiting)
         for change in list(waiting.values()):
-            failed = [key for key in change.needs if key in self._outcomes and not self._succeeded(key)]
-            if self._stop.is_set() or failed:
-                detail = f"needs {printable(self._changes[failed[0]].name, keep='')}" if failed else self._because
+            failed = [key for key in change.needs if key in self.outcomes and not self._succeeded(key)]
+            if self.stop.is_set() or failed:
+                detail = f"needs {printable(self.changes[failed[0]].name, keep='')}" if failed else self.because
                 del waiting[change.key]
                 self._note(ChangeOutcome(change=change, result=ChangeResult.NOT_BEGUN, detail=detail))
         return len(waiting) < before
@@ -160,29 +157,29 @@ class _Run:
         return [
             change
             for change in waiting.values()
-            if all(key not in self._changes or self._succeeded(key) for key in change.needs)
+            if all(key not in self.changes or self._succeeded(key) for key in change.needs)
         ]
 
     def _succeeded(self, key: str) -> bool:
-        return key in self._outcomes and self._outcomes[key].result in SUCCESSFUL
+        return key in self.outcomes and self.outcomes[key].result in SUCCESSFUL
 
     def _note(self, outcome: ChangeOutcome) -> None:
         try:
-            self._recorder.end(outcome)
+            self.recorder.end(outcome)
         except JournalError as error:
             self._halt(error.what)
             outcome = replace(outcome, lost=outcome.lost or error)
-        self._outcomes[outcome.change.key] = outcome
+        self.outcomes[outcome.change.key] = outcome
         try:
-            self._tell(outcome)
+            self.tell(outcome)
         except OSError:  # the reader of the output, or the terminal, is gone: as after a signal
-            self._stop.set()
+            self.stop.set()
 
     def _one(self, change: CloudChange) -> ChangeOutcome:
         """Check one change and carry it out."""
-        if self._stop.is_set():
-            return ChangeOutcome(change=change, result=ChangeResult.NOT_BEGUN, detail=self._because)
-        api = self._apis[change.object_kind]
+        if self.stop.is_set():
+            return ChangeOutcome(change=change, result=ChangeResult.NOT_BEGUN, detail=self.because)
+        api = self.apis[change.object_kind]
         if isinstance(change, GuardedChange):
             return self._attempted(change, api)
         with reading_once():
@@ -200,7 +197,7 @@ class _Run:
         if obstacle:
             return ChangeOutcome(change=change, result=ChangeResult.SKIPPED, detail=obstacle)
         try:
-            self._recorder.begin(change)
+            self.recorder.begin(change)
         except JournalError as error:
             return self._failed(change, error)
         return self._written(change, api)
@@ -208,7 +205,7 @@ class _Run:
     def _attempted(self, change: GuardedChange, api: Any) -> ChangeOutcome:  # noqa: ANN401
         """Let a change check and write by itself; a lost server ends the run."""
         try:
-            ended = change.attempt(api, lambda payload: self._recorder.begin(change, payload))
+            ended = change.attempt(api, lambda payload: self.recorder.begin(change, payload))
         except GpustackError as error:
             ended = Ended(ChangeResult.FAILED, error.what, error)
         if ended.lost:
@@ -252,8 +249,8 @@ class _Run:
         return ChangeOutcome(change=change, result=result, detail=detail)
 
     def _halt(self, because: str) -> None:
-        self._because = because
-        self._stop.set()
+        self.because = because
+        self.stop.set()
 
 
 def _changed(change: CloudChange, present: Value) -> str:
