@@ -1,6 +1,5 @@
 """Reasons for closed hosts as changes, for all who close hosts: a reason is added or ended, and the others stay."""
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from gpustack.changes.change import CloudChange
@@ -9,7 +8,6 @@ from gpustack.cloud.closed import MAINTENANCE, Reasons
 from gpustack.cloud.compute import Service
 
 
-@dataclass(frozen=True, kw_only=True)
 class ReasonChange(CloudChange):
     """Add a reason to close a host, or end it; the value is whether the host has the reason.
 

@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -13,7 +12,6 @@ from gpustack.changes.journal_lines import RunHead
 from gpustack.connect.playbooks.record import HostRecord, RunOutcome
 
 
-@dataclass(frozen=True, kw_only=True)
 class HostRun(CloudChange):
     """The changes of one host in a run: no change of a cloud, so that no undo reads it."""
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -25,7 +24,6 @@ _WAIT = 600.0
 """Seconds to wait for other runs: those of the other hosts of a batch, among others."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class InstanceStep(CloudChange):
     """Move, stop or start an instance during maintenance."""
 

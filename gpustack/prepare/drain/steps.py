@@ -64,7 +64,6 @@ class GuestStep(Operation):
         return f"{self.verb} {self.name} ({self.server})"
 
 
-@dataclass(frozen=True, kw_only=True)
 class Stop(GuestStep):
     """Shut down an instance."""
 
@@ -73,7 +72,6 @@ class Stop(GuestStep):
     result: ClassVar[str] = "SHUTOFF"
 
 
-@dataclass(frozen=True, kw_only=True)
 class Start(GuestStep):
     """Start an instance that gpustack stopped."""
 
@@ -82,7 +80,6 @@ class Start(GuestStep):
     result: ClassVar[str] = "ACTIVE"
 
 
-@dataclass(frozen=True, kw_only=True)
 class LiveMigrate(GuestStep):
     """Move an instance while it runs."""
 
@@ -92,7 +89,6 @@ class LiveMigrate(GuestStep):
     reversible: ClassVar[bool] = False
 
 
-@dataclass(frozen=True, kw_only=True)
 class ColdMigrate(GuestStep):
     """Shut down an instance, move it, and start it on the destination."""
 
@@ -102,7 +98,6 @@ class ColdMigrate(GuestStep):
     reversible: ClassVar[bool] = False
 
 
-@dataclass(frozen=True, kw_only=True)
 class Confirm(GuestStep):
     """Confirm a cold migration of gpustack; until then the source keeps the instance's devices and disk."""
 
