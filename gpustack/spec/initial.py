@@ -203,13 +203,9 @@ def _names(kinds: Iterable[_Kind]) -> dict[_Kind, str]:
             name = "-".join((name, *kind.subsystem))
         elif slugs[name] > 1:
             name = f"{name}-{kind.product}"
-        names[kind] = next(n for n in _numbered(name) if n not in names.values())
+        numbered = (f"{name}-{number}" for number in itertools.count(2))
+        names[kind] = next(n for n in itertools.chain([name], numbered) if n not in names.values())
     return names
-
-
-def _numbered(name: str) -> Iterator[str]:
-    yield name
-    yield from (f"{name}-{number}" for number in itertools.count(2))
 
 
 def _slug(kind: _Kind) -> str:

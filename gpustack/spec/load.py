@@ -64,20 +64,10 @@ def keys(node: Node | None) -> list[str]:
     return list(_variant(node, {}).get("properties", ())) if node else []
 
 
-def words(node: Node | None) -> list[str]:
-    """The permitted words; empty if they are not fixed."""
-    return [value for value in node.get("enum", ()) if isinstance(value, str)] if node else []
-
-
 def takes_names(node: Node) -> bool:
     """Whether a list of names is one of the permitted variants."""
     variants = [resolve(variant) for variant in node.get("anyOf", ())]
     return any(resolve(variant.get("items", {})).get("type") == "string" for variant in variants)
-
-
-def name_of_key(node: Node | None) -> str:
-    """The expected form of a mapping's keys."""
-    return _expectation(resolve(node["propertyNames"])) if node and "propertyNames" in node else "text"
 
 
 def describe(node: Node | None) -> str:
@@ -277,7 +267,8 @@ def _wrong_key(document: Document, path: Path, detail: ErrorDetails) -> tuple[Pa
     if detail["type"] == "value_error":
         message = f"not a host pattern: {detail['ctx']['error']}"
     else:
-        wanted = name_of_key(at(path[:-1], document.data))
+        names = (at(path[:-1], document.data) or {}).get("propertyNames")
+        wanted = _expectation(resolve(names)) if names else "text"
         message = f"expected {wanted}, found {quoted(key)}"
     likely = re.sub(r"[^A-Za-z0-9_.-]+", "-", key).strip("-.")[:64]
     suggestion = quoted(likely) if path[0] == "models" and likely and key.isascii() else None
@@ -325,7 +316,7 @@ def _suggestion(document: Document, path: Path, node: Node | None) -> str | None
         return _TRUTH.get(text.lower())
     if takes_names(node) and re.fullmatch(NAME_PATTERN, text):
         return f"[{text}]"
-    if fixed := words(node):
+    if fixed := [word for word in node.get("enum", ()) if isinstance(word, str)]:
         word = nearest(text, fixed)
         return word and quoted(word)
     if path and path[-1] in ("vendor", "subsystem_vendor") and text.lower() in _VENDORS:
