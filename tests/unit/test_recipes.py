@@ -149,7 +149,7 @@ def test_a_class_of_cleanup(place: Path) -> None:
     assert "`gpustack/repair/rules/x_name.py`" in row
     (place / "gpustack/repair/rules/v_no_address.py").write_text(RULE, encoding="utf-8")
     rules = place / "gpustack/repair/rules/__init__.py"
-    insert(rules, ")\nfrom gpustack.repair.rules._healthy", "    v_no_address,\n")
+    insert(rules, ")\nfrom gpustack.repair.rules._rule", "    v_no_address,\n")
     insert(rules, ")\nWITNESSED", "    v_no_address,\n")
     assert "`docs/runbook/class-x.md`" in row
     page = place / "docs/runbook/class-v.md"

@@ -7,10 +7,13 @@ a case in ``tests/unit/repair/cases``, an entry in ``tests/unit/repair/classes.y
 ``test_classes.py`` lists what is missing.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 from gpustack.novadb.clock import Clock
+from gpustack.novadb.counts import NodeCounts
+from gpustack.novadb.requests import parse_requests
 from gpustack.novadb.values import DAMAGE
 from gpustack.novadb.view import NodeView
 from gpustack.repair.judgement import about
@@ -38,10 +41,10 @@ from gpustack.repair.rules import (
     t_domain_drift,
     u_unknown_value,
 )
-from gpustack.repair.rules._healthy import healthy as healthy
 from gpustack.repair.rules._rule import CellRule, NodeRule, Rule
 from gpustack.repair.rules._stuck import stuck
 from gpustack.repair.rules._times import timely
+from gpustack.repair.rules.p_pool_drift import Pool, pools
 from gpustack.repair.verdict import Status, Verdict
 
 OF_DELETED_NODES: tuple[NodeRule, ...] = (u_unknown_value, c_orphan_node, d_soft_deleted)
@@ -100,3 +103,43 @@ def _judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
                 spoken |= ids
                 timed = stuck(timely(verdict, view, clock), view, clock)
                 yield prepared(stuck(prepared(timed, view, clock), view, clock), view, clock)
+
+
+def healthy(node: NodeCounts) -> bool:
+    """Whether no rule has a verdict on a compute node, by its counts alone: nearly all are healthy.
+
+    All rows are live, and available or allocated as instances on it request them. Related functions must all be
+    available, and the scheduler's pools must match the available rows. Anything unusual, also if it is harmless, is
+    left to the rules, and so is class O, which needs the facts of the host.
+    """
+    free: Counter[Pool] = Counter()
+    held: dict[str, dict[str | None, int]] = {}
+    try:
+        for row in node.rows:
+            if row.status == "available" and row.instance_uuid is None and row.live:
+                free[row.vendor_id, row.product_id, row.dev_type] += row.number
+            elif row.status == "allocated" and row.instance_uuid in node.residents and row.live and not row.parent_addr:
+                of_owner = held.setdefault(row.instance_uuid, {})
+                of_owner[row.request_id or None] = of_owner.get(row.request_id or None, 0) + row.number
+            else:
+                return False
+        for uuid, text in node.residents.items():
+            if uuid != uuid.lower() or _requested(text) != held.get(uuid, {}):
+                return False
+        return not node.rows or pools(node.pci_stats) == free
+    except DAMAGE:
+        return False
+
+
+def _requested(text: str | None) -> dict[str | None, int] | None:
+    """Return the number of requested devices by request id; None if the requests are unreadable."""
+    requests = parse_requests(text).requests
+    if requests is None:
+        return None
+    match requests:
+        case [request]:
+            return {request.request_id or None: request.count} if request.count else {}
+    requested: Counter[str | None] = Counter()
+    for request in requests:
+        requested[request.request_id or None] += request.count
+    return dict(+requested)
