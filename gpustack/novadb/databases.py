@@ -3,13 +3,13 @@
 Passwords stay inside SQLAlchemy's URL objects; messages and exceptions of this module never contain them.
 """
 
+import os
 import re
 import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
@@ -107,7 +107,7 @@ def engine(of: Database, **arguments: object) -> sa.Engine:
     if of.problem is not None:
         raise of.problem
     kind, path = of.url.get_backend_name(), of.url.database
-    if kind == "sqlite" and not (path and _is_file(path)):
+    if kind == "sqlite" and not os.path.isfile(path or ""):  # noqa: PTH113 - a Path raises if its name is too long
         raise DatabaseError("there is no such database file", where=of.where, remedy="check the path of the connection")
     arguments |= connection_options.arguments(of.url)
     try:
@@ -117,13 +117,6 @@ def engine(of: Database, **arguments: object) -> sa.Engine:
     sa.event.listen(opened, "connect", lambda connection, _record: connection_options.unlimited(of.url, connection))
     sa.event.listen(opened, "handle_error", _broken_answer)
     return opened
-
-
-def _is_file(path: str) -> bool:
-    try:
-        return Path(path).is_file()
-    except (OSError, ValueError):  # the name is too long or invalid
-        return False
 
 
 # Exceptions that drivers raise for invalid arguments and for malformed answers of a server.
