@@ -25,7 +25,7 @@ def file_operations(host: Host, desired: Desired) -> Iterator[Operation]:
     for path in OWNED:
         file, wanted = host.files.get(path), desired.files.get(path)
         if wanted is not None:
-            if file is None or (file.text, _mode(file.mode)) != (wanted.content, _mode(wanted.mode)):
+            if file is None or (file.text, file.mode.zfill(4)) != (wanted.content, wanted.mode.zfill(4)):
                 why = wanted.why
                 if file is not None and file.text == wanted.content:
                     why = f"its mode is {file.mode} instead of {wanted.mode}"
@@ -38,13 +38,6 @@ def file_operations(host: Host, desired: Desired) -> Iterator[Operation]:
         before = None if file is None else file.text
         if edit.content != before:
             yield WriteFile(path=path, content=edit.content, before=before, mode=edit.mode, why=edit.why)
-
-
-def _mode(text: str) -> int:
-    try:
-        return int(text, 8) & 0o7777
-    except ValueError:
-        return -1
 
 
 def commands(host: Host, desired: Desired, files: tuple[Operation, ...]) -> tuple[Operation, ...]:
