@@ -5,7 +5,6 @@ remove the console. The running kernel must already have the desired arguments, 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.operations import BindLive, Moved
@@ -22,27 +21,14 @@ from gpustack.spec.model import Options
 _FRAME_BUFFERS = frozenset({"BOOTFB", "efifb", "vesafb", "simplefb", "simple-framebuffer", "simpledrm"})
 
 
-@dataclass(frozen=True, kw_only=True)
-class Live:
-    """The bindings on the running host.
-
-    :ivar host: the facts after the operations.
-    :ivar findings: the reasons why other cards require a reboot.
-    """
-
-    operations: tuple[BindLive, ...]
-    host: Host
-    findings: tuple[Finding, ...]
-
-
-def bind_live(host: Host, desired: Desired, options: Options) -> Live:
-    """Bind the cards that can be bound now."""
+def bind_live(host: Host, desired: Desired, options: Options) -> tuple[tuple[BindLive, ...], tuple[Finding, ...], Host]:
+    """Bind the cards that can be bound now: the operations, why others require a reboot, and the facts afterwards."""
     waiting = [target for target in desired.targets.all if any(True for _ in _missing(target))]
     findings = [*_virtual_functions(host, desired)]
     if not waiting:
-        return Live(operations=(), host=host, findings=tuple(findings))
+        return (), tuple(findings), host
     if obstacles := tuple(_against_host(host, desired, options)):
-        return Live(operations=(), host=host, findings=(*obstacles, *findings))
+        return (), (*obstacles, *findings), host
     operations: list[BindLive] = []
     for target in waiting:
         held = [*_against(host, target)]
@@ -56,7 +42,7 @@ def bind_live(host: Host, desired: Desired, options: Options) -> Live:
         else f
         for f in host.pci
     )
-    return Live(operations=tuple(operations), host=host.with_pci(pci), findings=tuple(findings))
+    return tuple(operations), tuple(findings), host.with_pci(pci)
 
 
 def _virtual_functions(host: Host, desired: Desired) -> Iterator[Finding]:

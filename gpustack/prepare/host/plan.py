@@ -177,8 +177,7 @@ def _compare(spec: Spec, host: Host, *, adopt: bool) -> _Draft:
     adopted: tuple[Operation, ...] = ()
     findings: tuple[Finding, ...] = ()
     if adopt and desired.targets.exist:
-        adoption = take_over(host, desired.by_hand)
-        host, adopted, findings = adoption.host, adoption.operations, adoption.findings
+        adopted, findings, host = take_over(host, desired.by_hand)
         desired = desire(spec, host)
     findings = (*findings, *with_remedies(host, desired.findings, desired.by_hand, adopted=adopt))
     draft = _Draft(host=host, desired=desired, taken=adopted, findings=findings)
@@ -216,15 +215,18 @@ def _bind_live(spec: Spec, draft: _Draft) -> _Draft:
     """Bind GPUs on the running host that would otherwise require a reboot."""
     if not draft.reboot or draft.trial is not None or draft.in_trial or errors(draft.findings):
         return draft
-    live = bind_live(draft.host, draft.desired, options_for(spec, draft.host.hostname))
-    reboot = reboots.reasons(live.host, desire(spec, live.host)) if live.operations else draft.reboot
-    return draft.having(*live.findings, bound=live.operations, reboot=reboot)
+    bound, findings, host = bind_live(draft.host, draft.desired, options_for(spec, draft.host.hostname))
+    reboot = reboots.reasons(host, desire(spec, host)) if bound else draft.reboot
+    return draft.having(*findings, bound=bound, reboot=reboot)
 
 
 def _boot_again(draft: _Draft) -> _Draft:
     """Request one more boot, only once, if the host still differs after a boot with the complete configuration."""
     stuck = reboots.stuck(draft.host, draft.desired, draft.reboot) if draft.is_settled and not draft.bound else None
-    return draft if stuck is None else draft.having(stuck.finding, files=stuck.files)
+    if stuck is None:
+        return draft
+    found, files = stuck
+    return draft.having(found, files=files)
 
 
 def _prove(spec: Spec, draft: _Draft) -> _Draft:

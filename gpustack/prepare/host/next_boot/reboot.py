@@ -1,7 +1,6 @@
 """The reasons for a reboot, and the detection of reboots without effect."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.operations import Reboot, TrialReboot, WriteFile
@@ -104,22 +103,14 @@ def ids_of(text: str) -> set[str]:
     }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Stuck:
-    """The result for a host that booted with the complete configuration, but still differs from the desired state.
+def stuck(host: Host, desired: Desired, why: tuple[str, ...]) -> tuple[Finding, tuple[WriteFile, ...]] | None:
+    """The finding if the last boot had the complete configuration, but the reasons ``why`` remain; None if not.
 
     After a power failure, this can happen once: a boot loader reads the file system without its journal, so it may have
     read the old menu and initramfs. One more boot is then requested. Further reboots would not help.
 
-    :ivar files: the note that one more boot was requested; empty if it was requested before and did not help.
+    :returns: also the note that one more boot was requested; nothing if it was requested before and did not help.
     """
-
-    finding: Finding
-    files: tuple[WriteFile, ...] = ()
-
-
-def stuck(host: Host, desired: Desired, why: tuple[str, ...]) -> Stuck | None:
-    """Whether the last boot had the complete configuration, but the reasons ``why`` remain; None if not."""
     booted = host.kernel.booted_at
     if not why or booted is None or any(virtual_functions.surplus(host, desired.targets.shared)):
         return None  # the boot had files that created virtual functions, and the next one has not
@@ -138,7 +129,5 @@ def stuck(host: Host, desired: Desired, why: tuple[str, ...]) -> Stuck | None:
         before = None if mark is None else mark.text
         content, reason = _AGAIN.format(booted), "no other boot is asked for after this one"
         note = WriteFile(path=AGAIN, content=content, before=before, why=reason)
-        return Stuck(
-            finding=finding(Code.FIRST_BOOT_WITHOUT_EFFECT, place=host.hostname, reasons="; ".join(why)), files=(note,)
-        )
-    return Stuck(finding=finding(Code.BOOTS_WITHOUT_EFFECT, place=host.hostname, reasons="; ".join(why)))
+        return finding(Code.FIRST_BOOT_WITHOUT_EFFECT, place=host.hostname, reasons="; ".join(why)), (note,)
+    return finding(Code.BOOTS_WITHOUT_EFFECT, place=host.hostname, reasons="; ".join(why)), ()

@@ -42,21 +42,12 @@ class Taken:
     mode: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Adoption:
-    """The result of :func:`adopt`.
-
-    :ivar host: the facts after the operations.
-    :ivar operations: first the journal, then the files.
-    """
-
-    host: Host
-    operations: tuple[Operation, ...]
-    findings: tuple[Finding, ...]
+Outcome = tuple[tuple[Operation, ...], tuple[Finding, ...], Host]
+"""The operations, the findings about them, and the facts afterwards."""
 
 
-def adopt(host: Host, traces: Iterable[Trace]) -> Adoption:
-    """Adopt the traces that can be adopted, and report the others.
+def adopt(host: Host, traces: Iterable[Trace]) -> Outcome:
+    """Adopt the traces that can be adopted, and report the others; the first operation writes the journal.
 
     :raises HostError: if the journal is malformed, or the files are too large for it.
     """
@@ -85,11 +76,8 @@ def adopt(host: Host, traces: Iterable[Trace]) -> Adoption:
             where=host.hostname,
             remedy="take the lines that the plan names out by hand",
         )
-    return Adoption(
-        host=host.model_copy(update={"files": files}),
-        operations=tuple(_operations(host, entries, reasons)),
-        findings=tuple(findings),
-    )
+    operations = tuple(_operations(host, entries, reasons))
+    return operations, tuple(findings), host.model_copy(update={"files": files})
 
 
 def _edited(host: Host, path: str, traces: list[Trace]) -> tuple[str | None, list[Trace], list[Trace]]:
@@ -313,8 +301,8 @@ def restored(text: str, entry: Taken | None) -> str:
     return "\n".join(original)
 
 
-def give_back(host: Host) -> tuple[tuple[Operation, ...], tuple[Finding, ...], Host]:
-    """The operations that restore adopted configuration, the findings about it, and the facts afterwards.
+def give_back(host: Host) -> Outcome:
+    """Restore adopted configuration.
 
     :raises HostError: if the journal is malformed.
     """
