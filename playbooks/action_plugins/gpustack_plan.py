@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from ansible_collections.nova_gpustack.passthrough.plugins.plugin_utils.gpustack_base import ActionModule as Base
 
@@ -32,4 +32,5 @@ class ActionModule(Base):
         limit = str(task_vars.get("ansible_limit") or "all")
         planned = plugin_api.plan(args["spec"], facts, args["hostname"], **modes, limit=limit)
         # With these the role decides whether its next run needs another plan.
-        return planned if planned.get("failed") else {**planned, "settings": task_vars.get("gpustack_settings")}
+        settings = {"settings": task_vars.get("gpustack_settings")}
+        return planned if planned.get("failed") else cast("TaskResult", {**planned, **settings})
