@@ -187,15 +187,10 @@ class _Run:
 
     def _checked(self, change: CloudChange, api: Any) -> ChangeOutcome:  # noqa: ANN401 - each kind has its own client
         try:
-            present = change.seen if change.compared_by_api else change.read(api)
-            if present == change.wanted:
-                return ChangeOutcome(change=change, result=ChangeResult.UNCHANGED, id=change.id)
-            foreign = change.foreign(api) if change.recorded else ""
-            obstacle = _changed(change, present) or foreign or change.obstacle(api)
+            if (ended := without_a_write(change, api)) is not None:
+                return ended
         except GpustackError as error:
             return self._failed(change, error)
-        if obstacle:
-            return ChangeOutcome(change=change, result=ChangeResult.SKIPPED, detail=obstacle)
         try:
             self.recorder.begin(change)
         except JournalError as error:
@@ -251,6 +246,19 @@ class _Run:
     def _halt(self, because: str) -> None:
         self.because = because
         self.stop.set()
+
+
+def without_a_write(change: CloudChange, api: Any) -> ChangeOutcome | None:  # noqa: ANN401
+    """What a change ends with before it writes: it is made already, or something is in its way; None if it would begin.
+
+    :raises GpustackError: if the object cannot be read.
+    """
+    present = change.seen if change.compared_by_api else change.read(api)
+    if present == change.wanted:
+        return ChangeOutcome(change=change, result=ChangeResult.UNCHANGED, id=change.id)
+    foreign = change.foreign(api) if change.recorded else ""
+    obstacle = _changed(change, present) or foreign or change.obstacle(api)
+    return ChangeOutcome(change=change, result=ChangeResult.SKIPPED, detail=obstacle) if obstacle else None
 
 
 def _changed(change: CloudChange, present: Value) -> str:

@@ -25,7 +25,7 @@ from gpustack.changes.change import SUCCESSFUL, ChangeOutcome, ChangeResult, Clo
 from gpustack.changes.guardian import Guardian, is_confirmed
 from gpustack.changes.journal import RunRecord, is_recorded, last, new_id
 from gpustack.changes.journal_lines import Cloud, RunHead
-from gpustack.changes.run import recorded_run
+from gpustack.changes.run import recorded_run, without_a_write
 from gpustack.changes.undo import plan_undo, without_gone
 from gpustack.cli.cleanup_options import add_cells, add_databases, cell_names, sources_of
 from gpustack.cli.cloud import OpenStackCommand
@@ -34,6 +34,7 @@ from gpustack.cli.options import option, positive
 from gpustack.cloud import Connection, session
 from gpustack.cloud.config_files import cloud_names
 from gpustack.cloud.limits import LimitsCloud
+from gpustack.cloud.reads import reading_once
 from gpustack.offer.quota.changes import completion
 
 if TYPE_CHECKING:
@@ -420,12 +421,20 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
         return None if self._databases_alone and not named else super().optional_connection(parsed_args)
 
     def _preview(self, changes: Sequence[CloudChange], parsed_args: argparse.Namespace) -> None:
-        """Show which repairs of clean-up would be undone."""
-        repairs = [change for change in changes if isinstance(change, GuardedChange)]
+        """Show which changes would not be undone: all repairs of clean-up, and the changes that need no other one."""
+        asked = [change for change in changes if isinstance(change, GuardedChange) or not change.needs]
         used = 0
-        for change in repairs:
-            ended = change.preview(self.client(type(change), parsed_args))
-            used += ended.result not in SUCCESSFUL
-            self.report(f"{change.name}: {ended.detail}", error=ended.result not in SUCCESSFUL)
+        for change in asked:
+            api = self.client(type(change), parsed_args)
+            if isinstance(change, GuardedChange):
+                result, detail = (ended := change.preview(api)).result, ended.detail
+            else:
+                with reading_once():
+                    found = without_a_write(change, api)
+                result, detail = (found.result, found.detail) if found else (ChangeResult.DONE, "")
+            used += result not in SUCCESSFUL
+            if detail:
+                self.report(f"{printable(change.name, keep='')}: {detail}", error=result not in SUCCESSFUL)
         if used:
-            raise ApplyError(f"{used} of {counted(len(repairs), 'repair')} would not be undone")
+            noun = "repair" if all(isinstance(change, GuardedChange) for change in changes) else "change"
+            raise ApplyError(f"{used} of {counted(len(changes), noun)} would not be undone")

@@ -141,6 +141,9 @@ def plan(
     :param limit: Ansible's ``--limit``, which may name the host.
     :raises gpustack.base.errors.GpustackError: when the spec or the facts can't be used.
     """
+    if trial is not None and trial < 1:
+        remedy = "set gpustack_trial_seconds to the time that the host needs to boot and to be verified"
+        raise UsageError(f"a trial boot of {trial} s ends before the host has started", remedy=remedy)
     host = _host(facts, hostname)
     spec = _spec(spec_path, host)
     if text := left_out(spec, spec_path, hostname, limit):

@@ -7,6 +7,7 @@ current directory is usually a spec repository, so its ``ansible.cfg`` is used o
 
 import configparser
 import getopt
+import locale
 import os
 import shlex
 from collections.abc import Mapping
@@ -66,8 +67,11 @@ class AnsibleConfiguration:
         chosen = "controlpersist" in arguments.lower() and "controlpath" not in arguments.lower()
         shared = chosen and len(os.fsencode(sockets)) <= _LONGEST_DIRECTORY
         strict = _STRICT if shared else f"{_STRICT} -o ControlPath=none"
+        # Ansible starts in a locale with UTF-8 only.
+        utf8 = locale.getencoding().lower() in ("utf-8", "utf8")
         return {
             **variables,
+            **({} if utf8 else {"LC_ALL": "C.UTF-8"}),
             "ANSIBLE_CONFIG": str(path),
             "ANSIBLE_HOST_KEY_CHECKING": "True",
             "ANSIBLE_PARAMIKO_HOST_KEY_AUTO_ADD": "False",

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gpustack.base.errors import JournalError, SpecError
 from gpustack.changes.change import ChangeOutcome, ChangeResult, CloudChange, reversed_order
-from gpustack.changes.run import run, stopping
+from gpustack.changes.run import run, stopping, without_a_write
 from gpustack.cloud.session import Refused, Unanswered
 from support.change_store import SetValue, Store, change
 
@@ -60,6 +60,13 @@ def test_each_object_is_checked_before_its_change() -> None:
     assert results(changes, store, recorder) == ["unchanged", "skipped", "not begun"]
     assert store.log == []
     assert ("begin", "other") not in recorder.lines
+
+
+def test_what_a_change_ends_with_before_it_writes() -> None:
+    store = Store(values={"same": 2, "other": 9, "fit": 1})
+    ends = [without_a_write(change(name, 1, 2), store) for name in ("same", "other", "fit")]
+    assert [end and str(end.result) for end in ends] == ["unchanged", "skipped", None]
+    assert store.log == []
 
 
 def test_a_skipped_change_names_both_values() -> None:

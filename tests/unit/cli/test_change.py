@@ -119,10 +119,25 @@ def test_a_name_stays_on_its_line(cloud: NovaModel, capsys: pytest.CaptureFixtur
     )
 
 
+def test_check_of_an_undo_names_what_it_would_skip(cloud: NovaModel, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*CREATE, "--yes"]) == 0
+    assert main(["undo", "--check"]) == 0
+    assert "would not be undone" not in capsys.readouterr().err
+    (flavor,) = cloud.by_id
+    cloud.by_id[flavor] = replace(cloud.by_id[flavor], extra_specs={"foo": "bar"})
+    before = cloud.state()
+    assert main(["undo", "--check"]) == 14
+    printed = capsys.readouterr()
+    assert "delete hand" in printed.out
+    assert "hand: changed since the plan" in printed.err
+    assert "1 of 1 change would not be undone" in printed.err
+    assert cloud.state() == before
+
+
 def test_a_request_whose_result_is_unknown_leads_to_the_undo(
     cloud: NovaModel, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`undo --check` reads no flavor, so that it shows nothing about the request."""
+    """The undo finds the flavor, whether or not the answer came."""
     cloud.dies_at, cloud.comes_back, cloud.carried_out = 2, False, True
     assert main([*CREATE, "--yes"]) == 22
     printed = capsys.readouterr().err

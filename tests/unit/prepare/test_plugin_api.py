@@ -8,9 +8,10 @@ from typing import Any, get_type_hints
 
 import pytest
 
+from gpustack.base.errors import UsageError
 from gpustack.configure.plugin_api import NovaHostResult
 from gpustack.hosts.facts.store import load_snapshot
-from gpustack.prepare.plugin_api import HostPlanResult, SavedResult, ServiceResult, TrialState, save
+from gpustack.prepare.plugin_api import HostPlanResult, SavedResult, ServiceResult, TrialState, plan, save
 from support.host_samples import raw_host
 
 ROLES = Path(__file__).parents[3] / "playbooks" / "roles"
@@ -49,3 +50,8 @@ def test_without_facts_no_snapshot_is_written(tmp_path: Path) -> None:
     saved = save(str(tmp_path / "hosts.json"), {}, {}, ["gpu06"], check=False)
     assert saved["text"] == "no facts, no snapshot; no facts of gpu06"
     assert not list(tmp_path.iterdir())
+
+
+def test_a_trial_boot_without_time_is_refused() -> None:
+    with pytest.raises(UsageError, match="a trial boot of 0 s"):
+        plan("gpustack.yaml", {}, "gpu01", trial=0)

@@ -37,6 +37,13 @@ def test_the_current_directorys_file_is_skipped(directories, tmp_path):
     assert Path(variables["ANSIBLE_CONFIG"]).parent == home
 
 
+@pytest.mark.parametrize(("encoding", "named"), [("UTF-8", None), ("ANSI_X3.4-1968", "C.UTF-8")])
+def test_ansible_gets_a_locale_in_which_it_starts(directories, monkeypatch, encoding, named):
+    home, current = directories
+    monkeypatch.setattr("locale.getencoding", lambda: encoding)
+    assert configuration({"HOME": str(home)}, current).environment({}, home).get("LC_ALL") == named
+
+
 @pytest.mark.parametrize("setting", ["ansible.cfg", ".", "{here}/ansible.cfg", "{here}"])
 def test_a_named_file_is_used(directories, setting):
     home, current = directories
