@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import time
+import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
@@ -192,7 +193,9 @@ class Prometheus:
         """Whether a scrape was successful; sets the time of queries."""
         try:
             series = self.query("timestamp(gpustack_collect_success)")
-        except OSError:  # not started yet
+        except OSError as error:  # not started yet
+            if isinstance(error, urllib.error.HTTPError):
+                error.close()
             return False
         self.time = series[0]["value"][1] if series else ""
         return bool(series)

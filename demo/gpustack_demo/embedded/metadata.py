@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from typing import Any
@@ -38,6 +39,10 @@ class Metadata:
         }
         url = f"http://127.0.0.1:{self.port}/openstack/latest/vendor_data.json"
         request = urllib.request.Request(url, headers=headers)
-        with urllib.request.urlopen(request, timeout=SECONDS) as answer:  # noqa: S310
-            data: dict[str, Any] = json.load(answer)
+        try:
+            with urllib.request.urlopen(request, timeout=SECONDS) as answer:  # noqa: S310
+                data: dict[str, Any] = json.load(answer)
+        except urllib.error.HTTPError as error:
+            error.close()  # it holds the answer
+            raise
         return data

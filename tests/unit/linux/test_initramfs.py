@@ -10,6 +10,7 @@ import os
 import random
 import shutil
 import subprocess
+import sys
 import tempfile
 import tracemalloc
 from collections.abc import Callable, Iterable
@@ -231,7 +232,10 @@ def test_a_tool_that_fails_is_named(tmp_path: Path, name: str) -> None:
     compressed = by(name, "-cq")(archive([entry("lib/firmware/blob", blob)]))
     # lz4 1.10 writes from a thread of its own, and may fail before the first block is written.
     damage = f"the image is truncated|its {name} data is empty"
-    with pytest.raises(InitramfsError, match=rf"^{name} can't decompress it \(exit status \d+\); ({damage})"):
+    pattern = rf"^{name} can't decompress it \(exit status \d+\); ({damage})"
+    if name == "zstd" and sys.version_info >= (3, 14):  # Python reads it without the tool
+        pattern = "^the image is truncated: its zstd data ends early"
+    with pytest.raises(InitramfsError, match=pattern):
         read(tmp_path, MICROCODE + compressed[: len(compressed) // 2])
 
 
