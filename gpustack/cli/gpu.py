@@ -127,7 +127,7 @@ gpustack gpu list --snapshot hosts.json -f json"""
         states = [state.value for state in State]
         option(group, "--state …", "list only GPUs in this state; can be repeated", choices=states)
         option(group, "--project PROJECT…", "list only GPUs of this project, by name or id; can be repeated")
-        option(group, "--user USER…", "list only GPUs of this user, by name or id; can be repeated")
+        option(group, "--user USER…", "list only GPUs of this user, by name or id; can be repeated", dest="users")
         option(group, "--instance INSTANCE…", "list only GPUs of this instance, by name or id; can be repeated")
         parser.add_argument("--group-by", choices=_GROUPS, help="count the GPUs of each host, model or project")
         option(parser, "--long", "also list status, NUMA node, units and sources")
@@ -150,7 +150,7 @@ gpustack gpu list --snapshot hosts.json -f json"""
 
 
 def _criteria(parsed_args: argparse.Namespace) -> Criteria:
-    names = ("host", "model", "project", "user", "instance")
+    names = ("host", "model", "project", "users", "instance")
     hosts, models, projects, users, servers = (tuple(getattr(parsed_args, name)) for name in names)
     states = tuple(map(State, parsed_args.state))
     return Criteria(hosts=hosts, models=models, states=states, projects=projects, users=users, servers=servers)

@@ -23,7 +23,7 @@ _DROPPED = frozenset({"check", "diff", "yes", "journal", "log", "formatter", "fo
 """Options that the next command does not get."""
 _PRIVATE = frozenset({"db_url", "extra_vars"})
 """Options whose values may be secret: without them, the next command would be another one, so it is not printed."""
-_CHOICES = ("out", "metrics", "findings", "exit_code", "host", "instance", "project", "user", "model", "state")
+_CHOICES = ("out", "metrics", "findings", "exit_code", "host", "instance", "project", "users", "model", "state")
 _SOURCES = ("root", "kernel_log")
 """Hosts that only some commands can read."""
 _READ_HERE = frozenset({"local", "root", "snapshot"})

@@ -51,9 +51,7 @@ class ActionModule(Base):
         """The error of variables of the play in the inventory: Ansible has no host when it reads them for the play."""
         named = [name for name in _OF_PLAY if name in task_vars]
         if named:
-            variables = task_vars["hostvars"]._variable_manager.get_vars(
-                play=self._task._parent._play, include_hostvars=False
-            )
+            variables = self.of_play(task_vars)
             named = [name for name in named if name not in variables]
         return f"{', '.join(named)}: the play does not read the inventory's value; set it with -e" if named else ""
 

@@ -117,6 +117,13 @@ class ActionModule(ActionBase):
         groups = ActionModule.plain(variables.get("group_names") or ())
         return {**ActionModule.plain(facts), "inventory_groups": [name for name in groups if name != "ungrouped"]}
 
+    def of_play(self, task_vars: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The variables with which Ansible reads the play itself: of no host."""
+        variables: Mapping[str, Any] = task_vars["hostvars"]._variable_manager.get_vars(
+            play=self._task._parent._play, include_hostvars=False
+        )
+        return variables
+
     @staticmethod
     def from_plugin(result: object) -> bool:
         """Whether a plugin of this class returned a result in this run. A host can't forge it: see ``_RUN``."""

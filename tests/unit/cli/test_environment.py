@@ -51,7 +51,7 @@ def test_the_user_to_log_in_as_selects_no_gpus(monkeypatch: pytest.MonkeyPatch) 
     parser = Gpustack().parser_of("gpu list")
     namespace = parser.parse_args([])
     environment.Variables(parser).complete(namespace)
-    assert namespace.user == []
+    assert namespace.users == []
 
 
 @pytest.mark.parametrize(
