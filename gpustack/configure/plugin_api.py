@@ -236,7 +236,7 @@ def _file_of(
     text = answer.texts.get(path)
     return _ServiceFile(
         path=path,
-        text=file.text,
+        text=file.text if container else file.onto(text, f"{hostname}:{path}"),
         affected=_affected(file, _block(text or "") if container else text, f"{hostname}:{path}", services),
         findings=(*rendering.findings, *_unread(services, started, hostname)),
     )

@@ -59,7 +59,7 @@ class RenderedFile:
         """
         if not self.shared and before and before.strip() and not before.startswith(MARK):
             problem = "gpustack did not write this file, and would replace all of it"
-            raise NovaConfigError(problem, where=place or self.path, remedy="move the file away, or use another --out")
+            raise NovaConfigError(problem, where=place or self.path, remedy="move the file away; `nova render` can take another --out")
         if not self.shared or before is None:
             return self.text
         foreign = without_block(before, place or self.path)

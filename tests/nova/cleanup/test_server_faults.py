@@ -316,7 +316,7 @@ def test_a_run_is_killed_anywhere(url: sa.URL, tmp_path: Path, kind: tuple[str, 
 
 def test_an_undo_is_killed_anywhere(url: sa.URL, tmp_path: Path) -> None:
     cell = CellFile(url.render_as_string(hide_password=False))
-    undo_killed_anywhere(cell, silent_cell(cell, tmp_path), tmp_path, keep, 1 if EACH_STEP else 5)
+    undo_killed_anywhere(cell, silent_cell(cell, tmp_path), tmp_path, keep, 1 if EACH_STEP else 3)
 
 
 def test_only_the_handshake_has_a_time_limit(url: sa.URL, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -175,6 +175,15 @@ def test_a_file_that_is_no_ini_names_the_host(tmp_path, home, text):
         decide(tmp_path, {"files": [{**GOOD, "text": text}]})
 
 
+def test_a_file_of_others_is_not_replaced(tmp_path, home):
+    place = "/etc/nova/nova.conf.d/300-gpustack.conf"
+    with pytest.raises(NovaConfigError, match=f"gpu01:{place}.*gpustack did not write this file"):
+        decide(tmp_path, {"files": [GOOD, {"path": place, "text": "[pci]\n"}]})
+    marked = {"path": place, "text": "# Written by gpustack: an older text\n"}
+    (file,) = decide(tmp_path, {"files": [GOOD, marked]})["write"]
+    assert file["path"] == place
+
+
 def test_findings_name_the_hosts_own_path(tmp_path, home):
     text = '[pci]\nalias = {"name": "k4200", "vendor_id": "10de", "product_id": "1eb8"}\n'
     result = decide(tmp_path, {"files": [{**GOOD, "text": text}]}, ("api",))
