@@ -58,8 +58,9 @@ class RenderedFile:
         :raises NovaConfigError: if the markers of gpustack's block are damaged, or the file is of others.
         """
         if not self.shared and before and before.strip() and not before.startswith(MARK):
-            problem = "gpustack did not write this file, and would replace all of it"
-            raise NovaConfigError(problem, where=place or self.path, remedy="move the file away; `nova render` can take another --out")
+            what = "gpustack did not write this file, and would replace all of it"
+            remedy = "move the file away, or give `nova render` another --out"
+            raise NovaConfigError(what, where=place or self.path, remedy=remedy)
         if not self.shared or before is None:
             return self.text
         foreign = without_block(before, place or self.path)
