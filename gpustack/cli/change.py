@@ -426,15 +426,12 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
         used = 0
         for change in asked:
             api = self.client(type(change), parsed_args)
-            if isinstance(change, GuardedChange):
-                result, detail = (ended := change.preview(api)).result, ended.detail
-            else:
-                with reading_once():
-                    found = without_a_write(change, api)
-                result, detail = (found.result, found.detail) if found else (ChangeResult.DONE, "")
-            used += result not in SUCCESSFUL
-            if detail:
-                self.report(f"{printable(change.name, keep='')}: {detail}", error=result not in SUCCESSFUL)
+            with reading_once():
+                ended = change.preview(api) if isinstance(change, GuardedChange) else without_a_write(change, api)
+            failed = ended is not None and ended.result not in SUCCESSFUL
+            used += failed
+            if ended is not None and ended.detail:
+                self.report(f"{printable(change.name, keep='')}: {ended.detail}", error=failed)
         if used:
             noun = "repair" if all(isinstance(change, GuardedChange) for change in changes) else "change"
             raise ApplyError(f"{used} of {counted(len(changes), noun)} would not be undone")

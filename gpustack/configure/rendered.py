@@ -16,7 +16,7 @@ from gpustack.configure.desired import DesiredConfig
 from gpustack.configure.sections import Carried, ConfigSection, sections
 from gpustack.configure.sources import PLACEMENT, Source
 from gpustack.hosts.facts.model import Host
-from gpustack.nova_options.markers import MARK, without_block
+from gpustack.nova_options.markers import MARK, without_block, without_ours
 from gpustack.spec.document import entries
 
 if TYPE_CHECKING:
@@ -57,13 +57,13 @@ class RenderedFile:
         :param place: the file's path here, for the error.
         :raises NovaConfigError: if the markers of gpustack's block are damaged, or the file is of others.
         """
-        if not self.shared and before and before.strip() and not before.startswith(MARK):
+        if before is None:
+            return self.text
+        foreign = (without_block if self.shared else without_ours)(before, place or self.path)
+        if foreign.strip() and not self.shared:
             what = "gpustack did not write this file, and would replace all of it"
             remedy = "move the file away, or give `nova render` another --out"
             raise NovaConfigError(what, where=place or self.path, remedy=remedy)
-        if not self.shared or before is None:
-            return self.text
-        foreign = without_block(before, place or self.path)
         return f"{foreign.rstrip()}\n\n{self.text}" if foreign.strip() else self.text
 
     def to_dict(self) -> dict[str, object]:
