@@ -21,9 +21,10 @@ from typing import Any
 
 import pytest
 
-from gpustack.fleet.model import Fleet, Gap, Source
+from gpustack.fleet.model import Gap, Source
 from gpustack.operate.report.page import Report, write
 from gpustack.operate.report.tables import flavor_row
+from gpustack.operate.report.topologies import Topologies
 from support.fleets import fleet_of, fleet_on, hostile
 from support.pci_layouts import dgx1, hgx, machine
 
@@ -52,12 +53,13 @@ HOSTS = tuple(
 )
 LIMITS = "32 GPUs free, none in a group of 8\n8 GPUs: service disabled (gpu0001, gpu0002, gpu0003 and 12 more)"
 FLAVOR = flavor_row(("a100-8.extra-large", "8 a100", "at least 2", "at least 19", LIMITS))
-FLEETS: dict[str, tuple[Fleet, dict[str, Any]]] = {
-    "small": (fleet_of(6), {"flavors": [FLAVOR]}),
-    "topology": (fleet_on(*HOSTS), {"facts": HOSTS}),
-    "large": (fleet_of(200, 16), {}),
-    "hostile": (hostile(), {"cloud": "x" * 200}),
-    "partial": (replace(fleet_of(2), partial=(Gap(source=Source.NOVA, reason="y" * 300),)), {}),
+page = partial(Report, at=datetime.fromisoformat("2026-11-22T18:04:05"))
+REPORTS = {
+    "small": page(fleet=fleet_of(6), flavors=[FLAVOR]),
+    "topology": page(fleet=fleet_on(*HOSTS), topologies=Topologies(HOSTS)),
+    "large": page(fleet=fleet_of(200, 16)),
+    "hostile": page(fleet=hostile(), cloud="x" * 200),
+    "partial": page(fleet=replace(fleet_of(2), partial=(Gap(source=Source.NOVA, reason="y" * 300),))),
 }
 
 
@@ -74,8 +76,7 @@ def site(tmp_path: Path) -> Iterator[tuple[Path, str]]:
 def seen(site: tuple[Path, str], name: str, width: int, fragment: str = "", *, is_open: bool = True) -> dict[str, Any]:
     """The measures of a page in a frame of this width."""
     directory, url = site
-    fleet, more = FLEETS[name]
-    write(Report(fleet=fleet, at=datetime.fromisoformat("2026-11-22T18:04:05"), **more), directory / "page")
+    write(REPORTS[name], directory / "page")
     text = FRAME.format(width=width, fragment=fragment, open=json.dumps(is_open))
     (directory / "frame.html").write_text(text, encoding="utf-8")
     profile = f"--user-data-dir={directory / 'profile'}"
@@ -88,7 +89,7 @@ def seen(site: tuple[Path, str], name: str, width: int, fragment: str = "", *, i
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-@pytest.mark.parametrize("name", FLEETS)
+@pytest.mark.parametrize("name", REPORTS)
 def test_nothing_scrolls_sideways(site: tuple[Path, str], name: str, width: int) -> None:
     measures = seen(site, name, width)
     assert (measures["overflow"], measures["wide"]) == (0, [])
