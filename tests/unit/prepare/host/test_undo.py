@@ -120,6 +120,8 @@ def test_the_plan_says_what_it_does_and_why() -> None:
         f"remove {JOURNAL}",
         "reboot",
     ]
+    images = [op.why for op in plan.operations if isinstance(op, RunCommand) and op.argv[0] == "update-initramfs"]
+    assert images == [f"applies the removal of {MODPROBE} and {SCRIPT} and {HOOK}"] * 2
     assert plan.reboot == (
         "the running kernel was started with intel_iommu=on, which is no longer wanted",
         "the running kernel was started with iommu=pt, which is no longer wanted",

@@ -11,7 +11,7 @@ import pytest
 from gpustack.base.files import data_dir
 from gpustack.base.findings import Code, definitions
 from gpustack.hosts.facts.collector.kernel_log import _kind, _words
-from gpustack.hosts.facts.collector.signs import MOST_EVENTS, SignTable
+from gpustack.hosts.facts.collector.signs import MOST_EVENTS, SignTable, normalised
 from gpustack.hosts.facts.collector.text import lines
 from gpustack.hosts.health.kernel_log import events, rows, table
 from gpustack.offer.guest.inside import messages
@@ -207,6 +207,11 @@ def test_only_the_last_boot_counts() -> None:
     log = [f"[    1.0] {text}" for text in (START, RESET, START)]
     assert [event.earlier for event in events(log)] == [True]
     assert [event.earlier for event in events([RESET, "-- Boot 0123456789abcdef0123456789abcdef --"])] == [True]
+
+
+def test_a_line_without_prefix_does_not_start_a_message() -> None:
+    texts = ("login[7]: hello", "text", "[ 1.0] login[7]: hello", "[ 1.0] text")
+    assert [line.own for line in normalised(texts)] == [False, False, True, True]
 
 
 def test_other_programs_only_quote() -> None:
