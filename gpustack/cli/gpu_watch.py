@@ -156,9 +156,7 @@ gpustack gpu watch --textfile gpustack-gpus.prom --once; gpustack gpu watch --li
         page.publish([*families, *(m for _, metrics, _ in parts for m in metrics)])
         return fault or next((error for *_, error in parts if error is not None), None)
 
-    def _of_spec(
-        self, parsed_args: argparse.Namespace, fleet: Fleet | None
-    ) -> Iterator[tuple[str, list[Metric], GpustackError | None]]:
+    def _of_spec(self, parsed_args: argparse.Namespace, fleet: Fleet | None) -> Iterator[tuple[str, *_Part]]:
         """The metrics of the spec's flavors and quotas, if it has them, and why they are missing.
 
         :param fleet: the GPUs; None if the cloud did not answer, which is then not asked again.

@@ -6,6 +6,7 @@ is the upstream port of a switch, and these further bridges are its downstream p
 """
 
 from gpustack.base.by_key import by_key
+from gpustack.base.files import data_table
 from gpustack.hosts.facts.gpus import Gpu, is_nvswitch, main_functions
 from gpustack.hosts.facts.model import Function, Host
 from gpustack.hosts.topology.links import link
@@ -15,20 +16,6 @@ from gpustack.pci import classes
 _PCI_BRIDGE = "0604"
 MOST_LEVELS = 64
 """Maximum number of bridges above a function. A switch takes two; a domain has 256 buses."""
-# Makers of NICs and PCIe switches (https://pci-ids.ucw.cz).
-_MAKERS = {
-    "1000": "Broadcom",
-    "1022": "AMD",
-    "1077": "QLogic",
-    "10b5": "PLX",
-    "10de": "NVIDIA",
-    "11f8": "Microchip",
-    "14e4": "Broadcom",
-    "15b3": "Mellanox",
-    "1af4": "virtio",
-    "1b21": "ASMedia",
-    "8086": "Intel",
-}
 _NETWORKS = {"0200": "Ethernet controller", "0207": "InfiniBand controller"}
 
 
@@ -183,4 +170,5 @@ def _name(function: Function, kind: Kind, gpu: Gpu | None) -> str:
         noun = _NETWORKS.get(function.pci_class[:4], classes.word(function.pci_class))
     elif kind is Kind.OTHER:
         noun = classes.word(function.pci_class)
-    return " ".join(part for part in (_MAKERS.get(function.vendor), noun, f"[{function.ids}]") if part)
+    maker = data_table("topology.toml")["makers"].get(function.vendor)
+    return " ".join(part for part in (maker, noun, f"[{function.ids}]") if part)

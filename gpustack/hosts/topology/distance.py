@@ -9,6 +9,7 @@ import enum
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from gpustack.base.files import data_table
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.topology.build import MOST_LEVELS, bus_of
 from gpustack.hosts.topology.model import Kind, Node, Topology
@@ -30,15 +31,7 @@ _ONE_NODE = (Distance.PIX, Distance.PXB, Distance.PHB, Distance.NODE)
 MOST_DEVICES = 256
 """Maximum number of GPUs and NICs in a matrix: facts come from other machines, and a matrix grows by the square."""
 
-MEANINGS = {
-    Distance.PIX: "at most one PCIe switch",
-    Distance.PXB: "several PCIe switches, without the host bridge",
-    Distance.PHB: "through a PCIe host bridge",
-    Distance.NODE: "through several host bridges of one NUMA node",
-    Distance.SYS: "through the interconnect between NUMA nodes",
-    Distance.UNKNOWN: "unknown: the host reports no NUMA node, or the facts lack a bridge",
-}
-
+MEANINGS = {Distance(word): str(meaning) for word, meaning in data_table("topology.toml")["distances"].items()}
 
 Position = tuple[str | None, tuple[Node, ...]]
 """The host bridge of a device, None if unknown, and the bridges below it."""

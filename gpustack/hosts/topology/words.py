@@ -2,21 +2,14 @@
 
 from collections.abc import Iterator
 
+from gpustack.base.files import data_table
 from gpustack.base.operations import counted
 from gpustack.hosts.topology.model import Kind, Node, NumaBox, RootBus
-
-_TITLES = {
-    Kind.ROOT_PORT: "root port",
-    Kind.UPSTREAM: "switch",
-    Kind.DOWNSTREAM: "port",
-    Kind.BRIDGE: "bridge",
-    Kind.NVSWITCH: "NVSwitch",
-}
 
 
 def title(node: Node) -> str:
     """The first words: ``GPU0 0000:84:00.0 NVIDIA Quadro K4200``, ``root port 0000:80:02.0``."""
-    first = node.label or _TITLES.get(node.kind, "")
+    first = node.label or data_table("topology.toml")["titles"].get(node.kind, "")
     last = "" if node.kind in (Kind.ROOT_PORT, Kind.DOWNSTREAM) else node.name
     return " ".join(part for part in (first, node.address, last) if part)
 

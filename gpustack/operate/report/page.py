@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 
 from gpustack import __version__
-from gpustack.base.files import share_dir, templates, write_atomic
+from gpustack.base.files import data_table, share_dir, templates, write_atomic
 from gpustack.base.text import printable
 from gpustack.cloud.identity import distinct
 from gpustack.fleet.model import Fleet, Source, State
@@ -24,14 +24,6 @@ from gpustack.operate.report.quotas import QuotaTable
 from gpustack.operate.report.topologies import Topologies
 
 PAGE = "index.html"
-MEANINGS = {
-    State.FREE: "No instance has it; a new one can get it unless the host is disabled or down.",
-    State.CLAIMED: "A move or an attachment is taking it.",
-    State.ALLOCATED: "An instance has it.",
-    State.RESERVED: "Reserved in Placement: no new instance gets it.",
-    State.UNAVAILABLE: "Nova does not offer it.",
-    State.INCONSISTENT: "The sources disagree; see the findings.",
-}
 _OPEN_HOSTS = 12
 """The most hosts whose tables are open; of a larger fleet, all are closed."""
 _BUFFER = 256
@@ -87,7 +79,7 @@ def parts(report: Report) -> Iterator[str]:
             policy=policy,
             sources=_sources(fleet),
             states=list(State),
-            meanings=MEANINGS,
+            meanings=data_table("states.toml"),
             totals=summed(models),
             hosts=number,
             has_open_hosts=number <= _OPEN_HOSTS,
