@@ -15,28 +15,23 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 from urllib.parse import quote, unquote
 
+from gpustack.base.files import data_table
 from gpustack.nova_options import options, tables
 
 MASK = "***"
 _SHORT, _LONG, _MAC = 4, 8, 6
-_MORE = ("adminpass", "admin_pass", "user_data", "passwd", "passphrase", "secret", "_pass", "private_key")
-"""Ends of keys of secrets, beside the names of options: of Nova's API, cloud-init and Ansible."""
-_KINDS = {
-    "serial": "serial",
-    **dict.fromkeys(("user", "user_id", "username"), "user"),
-    **dict.fromkeys(("project", "projects", "project_name", "access", "tenant_id", "tenant_name"), "project"),
-    "filter_tenant_id": "project",
-}
-"""Keys of plain data, and options, whose values are names, with their kind."""
+_SIGNS = data_table("secrets.toml")
+_KINDS: Mapping[str, str] = _SIGNS["names"]
 _NAMED = {
     "name": ("instance", re.compile(r"(.+) \([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\)", re.DOTALL)),
     "why": ("project", re.compile(r"\d+ GPUs? of \S+ for (.+?), .*", re.DOTALL)),
 }
 """Keys of records whose texts have a name, with its kind."""
-_URL = re.compile(r"(?<=://)[^\s'\"<>]{1,1024}(?=@)")
+# dracut.cmdline(7): netroot=iscsi:USER:PASSWORD@
+_URL = re.compile(r"(?:(?<=://)|(?<=\biscsi:))[^\s'\"<>]{1,1024}(?=@)")
 _KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY.*?(?:-----END [A-Z ]*-----|\Z)", re.DOTALL)
 _VAULT = re.compile(r"\$ANSIBLE_VAULT;\S*(?:\s+[0-9a-f]{2,})*")
-_TOKEN = re.compile(r"\bgAAAA[\w=-]{16,}|\beyJ[\w-]{8,}\.[\w.-]+|(?<=bearer )[\w+/=.~-]{8,}", re.IGNORECASE)
+_TOKEN = re.compile("|".join(_SIGNS["tokens"]), re.IGNORECASE)
 _ENCODED = re.compile(
     r"(?<![^\s'\"<>=,;&])[^\s'\"<>=,;&%]*%[0-9A-Fa-f]{2}[^\s'\"<>,;&]*|(?<![\w+/%-])[\w+/-]{6,}={0,2}"
 )
@@ -75,8 +70,9 @@ def of_table(path: str) -> bool | None:
 def _keys() -> str:
     """A pattern of the ends of keys whose values are secret; ``code`` and the like mean other things in plain data."""
     names = {path.partition("/")[2] for path, secret in _known().items() if secret}
-    names = names.union(_MORE) - {"code", "connection", "backend_argument", "authorization_code"}
-    return rf"(?i:{'|'.join(sorted(map(re.escape, names), key=len, reverse=True))})"
+    names = names.union(_SIGNS["ends"]).difference(_SIGNS["public"])
+    ends = "|".join(sorted(map(re.escape, names), key=len, reverse=True))
+    return rf"(?i:{ends}|(?<![a-z])(?:{'|'.join(_SIGNS['keys'])}))"
 
 
 @functools.lru_cache(maxsize=4096)
@@ -86,8 +82,10 @@ def _is_key(key: str) -> bool:
 
 @functools.cache
 def _assignment() -> re.Pattern[str]:
-    value = r"(?!['\"]?\*\*\*)(?P<secret>'[^']*'|\"[^\"]*\"|[^\s'\",;)]+)"
-    return re.compile(rf"(?P<key>{_keys()}['\"]?(?:\s*=\s*|:\s+|:(?=[^\s/]))){value}")
+    value = r"(?!['\"]?\*\*\*)(?P<secret>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[^\s'\"]+)"
+    before = "|".join(_SIGNS["before"]).replace("<>", "[^\n|;]{0,200}?")
+    option = rf"(?<!-)--(?:[a-z]+-){{0,4}}{_keys()}\s+"
+    return re.compile(rf"(?P<key>{_keys()}['\"]?(?:\s*=>?\s*|:\s+|:(?=[^\s/]))|{option}|{before}){value}")
 
 
 @functools.cache
@@ -145,10 +143,10 @@ class Masking:
         names = {name for name in self.pseudonyms if re.search(r"\D.|.\D", name) and name.lower() not in _words()}
         self.patterns = (_any(self._secrets), _any(names, 2))
 
-    def secret(self, value: str = "") -> str:
-        """Learn a secret, if it is given, and return the mask."""
+    def secret(self, *values: str) -> str:
+        """Learn the secrets of a masked text, and return the mask."""
         self.count += 1
-        for text in {value, unquote(value)} - {MASK}:
+        for text in {*values, *map(unquote, values)} - {MASK}:
             if len(text) >= _SHORT and text.lower() not in _words():
                 self._secrets |= {text, quote(text, safe="")}
         return MASK
@@ -169,7 +167,7 @@ class Masking:
             return self.name(kind, value) if kind else value
         found = _URL.search(value)
         is_typed = path.lower() in _known() or re.fullmatch(r"(?=.*\d)(?=.*[A-Za-z])[^\s/.]{8,}", value)
-        return self.secret(found.group().rpartition(":")[2] if found else value if is_typed else "")
+        return self.secret(*(_passwords(found.group()) if found else [value] if is_typed else []))
 
     def text(self, text: str) -> str:
         """A text without secrets and, unless names are kept, without names."""
@@ -203,15 +201,20 @@ class Masking:
         return value
 
 
+def _passwords(users: str) -> list[str]:
+    """The passwords in a URL before its last ``@``: it can have several hosts, each with a user."""
+    return [users.partition(":")[2].partition("@")[0], *re.findall(r":([^@,/:]+)(?=[@:])", f"{users}@")]
+
+
 def _urls(masking: Masking, text: str) -> str:
-    return _URL.sub(lambda found: masking.secret(found.group().partition(":")[2].partition("@")[0]), text)
+    return _URL.sub(lambda found: masking.secret(*_passwords(found.group())), text)
 
 
 def _assignments(masking: Masking, text: str) -> str:
     def masked(found: re.Match[str]) -> str:
         value = found["secret"].strip("'\"")
         plain = re.fullmatch("[a-z]*", value)  # a word of a sentence: "the password: check it"
-        return found["key"] + masking.secret("" if plain else value)
+        return found["key"] + masking.secret(*([] if plain else [value, re.split("[,;)&]", value)[0]]))
 
     return _assignment().sub(masked, text)
 

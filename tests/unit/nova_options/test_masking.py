@@ -6,6 +6,8 @@ import pytest
 
 from gpustack.nova_options.masking import MASK, Masking, is_secret
 
+SECRET = "Zq9xw0rd7"
+
 
 @pytest.mark.parametrize(
     ("path", "secret"),
@@ -36,11 +38,45 @@ def test_options_are_secret_by_their_tables(path: str, secret: bool) -> None:
         ("10.0.0.7 fe80::1 127.0.0.1 ::1 10.0.0.7", "address-1 address-2 127.0.0.1 ::1 address-1"),
         ("rabbit://a:p@h1,b:q@h2/v", "rabbit://***@h2/v"),
         ("OS_PASSWORD=Zq7x 'token': 'Zq8x'", "OS_PASSWORD=*** 'token': ***"),
+        (r"'password': 'it\'s Zq7x', 'a': 1", "'password': ***, 'a': 1"),
+        ("rd.iscsi.password=Zq7,x);y quiet", "rd.iscsi.password=*** quiet"),
+        ("PWD=/root iommu.passthrough=1 bypass=on", "PWD=/root iommu.passthrough=1 bypass=on"),
         ("CUSTOM_PCI_10DE_11B4 hw:pci_numa_affinity_policy", "CUSTOM_PCI_10DE_11B4 hw:pci_numa_affinity_policy"),
     ],
 )
 def test_texts_stay_readable(text: str, masked: str) -> None:
     assert Masking().text(text) == masked
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "netroot=iscsi:user:{}@192.0.2.1::3260::iqn.2011-01.example:disk",
+        "netroot=iscsi:user:x:reverse:{}@192.0.2.1::3260::iqn.2011-01.example:disk",
+        "rd.iscsi.password_in={} inst.rootpw={}",
+        "//files/share /mnt cifs user=u,pass={},vers=3 0 0",
+        'set superusers="root"\npassword root {}\n',
+        "password_pbkdf2 root grub.pbkdf2.sha512.10000.{}.9CA46110",
+        "rootpw --iscrypted $6$rounds=5000${}$abcdefghijklmn",
+        "curl -sS -u admin:{} https://bmc/",
+        "curl --user 'admin:{}' https://bmc/",
+        "curl -H 'Authorization: Basic dXNlcjp{}=' https://bmc/",
+        "ipmitool -H bmc -U root -P {} chassis status",
+        "sshpass -p '{}' ssh bmc",
+        "mysql -u root -p{} nova",
+        "CREATE USER nova IDENTIFIED BY '{}'",
+        "openstack --os-password {} token issue",
+        "MYSQL_PWD={} AWS_SECRET_ACCESS_KEY={} API_KEY={} wpa_psk={}",
+    ],
+)
+def test_secrets_of_command_lines_and_boot_files_are_masked(text: str) -> None:
+    assert SECRET not in Masking().text(text.replace("{}", SECRET))
+
+
+def test_each_user_of_a_url_teaches_its_password() -> None:
+    masking = Masking()
+    masking.learn(["rabbit://nova:Zq7xw0rd@mq1:5672,nova:Zq8xw0rd@mq2:5672/"])
+    assert masking.text("no login with Zq7xw0rd or Zq8xw0rd at mq1:5672") == "no login with *** or *** at mq1:5672"
 
 
 def test_a_secret_of_one_text_is_masked_in_all() -> None:
@@ -51,7 +87,21 @@ def test_a_secret_of_one_text_is_masked_in_all() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["a" * 300_000, "://" * 30_000, ":" * 200_000 + "x", "%4" * 100_000, "password=" * 30_000]
+    "text",
+    [
+        "a" * 300_000,
+        "://" * 30_000,
+        ":" * 200_000 + "x",
+        "%4" * 100_000,
+        "password=" * 30_000,
+        "-" * 200_000,
+        "--a" * 50_000,
+        "curl -u " * 20_000,
+        "password a\n" * 20_000,
+        "iscsi:" * 30_000,
+        "password='\\" * 20_000,
+        "$6$" * 50_000,
+    ],
 )
 def test_long_texts_are_masked_in_linear_time(text: str) -> None:
     begun = time.process_time()
