@@ -19,7 +19,7 @@ from gpustack.cli.progress import counting
 from gpustack.cli.why import WhyCommand
 from gpustack.nova_options.masking import Masking
 from gpustack.operate.support.bundle import COLUMNS, MOST, BundlePart, files, write
-from gpustack.operate.support.collect import BundleContents, parts
+from gpustack.operate.support.collect import BundleContents, of_nova, parts
 from gpustack.repair.hypervisor import Hypervisors
 
 
@@ -55,16 +55,17 @@ gpustack support bundle --host gpu07 --ask-host --instance vm1 --out /tmp/gpu07.
         if os.path.lexists(self._path):
             raise UsageError("the file exists", where=str(self._path), remedy="name another file with --out")
         masking = Masking(keep_names=parsed_args.keep_names)
+        known = argparse.Namespace(**{**vars(parsed_args), "config_file": [*of_nova(parsed_args.config_file)]})
         with (
             counting(self, "asking Nova and Placement") as progress,
             Hypervisors(ssh=ssh_options(parsed_args)) as hypervisors,
         ):
             more: dict[str, Any] = {"ask": hypervisors.ask} if parsed_args.ask_host else {}
-            more |= self.asked(parsed_args, parsed_args.host)
+            more |= self.asked(known, parsed_args.host)
             contents = BundleContents(
                 cloud=lambda: self.connection(parsed_args),
-                sources=self.sources(parsed_args, progress=progress, **more),
-                checks=lambda: list(doctor.checks(parsed_args)),
+                sources=self.sources(known, progress=progress, **more),
+                checks=lambda: list(doctor.checks(known)),
                 configuration=parsed_args.config_file,
                 hosts=parsed_args.host,
                 instances=parsed_args.instance,

@@ -1,5 +1,6 @@
 """Collect what a support bundle contains: each source on its own, since a broken one is a reason to ask for support."""
 
+import contextlib
 import importlib.metadata
 import platform
 import re
@@ -18,6 +19,8 @@ from gpustack.cloud.boot import BootRecord, boot
 from gpustack.cloud.session import sign_in
 from gpustack.nova_options.config import files_of, parse_files
 from gpustack.nova_options.masking import MASK, Masking
+from gpustack.nova_options.scheduler import scheduler
+from gpustack.novadb.hardware import device_specs
 from gpustack.operate.doctor.check import Check
 from gpustack.operate.support.bundle import BundlePart
 from gpustack.operate.why import host, instance
@@ -73,10 +76,21 @@ def parts(contents: BundleContents, masking: Masking) -> Iterator[BundlePart]:
     for number, file in enumerate(_paths(contents.configuration), start=1):
         yield _of_file(file, f"configuration/{number}-{file.name}", _configuration, masking)
     yield from starmap(_record, islice(journal.records(), RECORDS))
-    for number, entry in enumerate(contents.sources.facts, start=1):
+    facts_of_hosts = _part("facts", lambda: contents.sources.facts)
+    yield from [facts_of_hosts] if facts_of_hosts.omitted else []
+    for number, entry in enumerate(facts_of_hosts.data or (), start=1):
         if not contents.hosts or entry.hostname in contents.hosts:
             facts = {"gpustack_snapshot": 1, "hosts": [entry.model_dump(mode="json", by_alias=True)]}
             yield BundlePart(path=f"facts/{number}.json", data=facts)
+
+
+def of_nova(configuration: Sequence[Path]) -> Iterator[Path]:
+    """The paths of which a source can be made; the others are only in the bundle, or named there."""
+    for given in configuration:
+        with contextlib.suppress(GpustackError):
+            device_specs([given])
+            scheduler([given])
+            yield given
 
 
 def _part(path: str, read: Callable[[], Any], masked: Callable[[], int] = int) -> BundlePart:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import stat
@@ -52,6 +53,29 @@ def test_the_list_is_shown_and_the_archive_is_private(directory: Path, capsys: p
         assert stream is not None
         assert stream.read() == b"[neutron]\npassword = ***\n[DEFAULT]\ndebug = true\n"
     assert [path.name for path in directory.iterdir() if "tar" in path.name] == ["b.tar.gz"]
+
+
+def test_a_file_that_no_source_can_read_costs_no_bundle(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = {
+        "clouds.yaml": "clouds: {c: {auth: {password: Zq8secret}}}\n",
+        "broken.conf": "[DEFAULT\nx = 1\n",
+        "specs.conf": '[pci]\ndevice_spec = {"vendor_id":\n',
+        "hosts.json": "{",
+    }
+    for name, text in files.items():
+        (directory / name).write_text(text, encoding="utf-8")
+    given = [part for name in files if name != "hosts.json" for part in ("--config-file", name)]
+    assert (
+        main([*COMMAND, *given, "--config-file", "none.conf", "--snapshot", "hosts.json", "--yes", "-f", "json"]) == 0
+    )
+    omitted = {
+        row["path"].partition("-")[2] or row["path"]: row["omitted"] for row in json.loads(capsys.readouterr().out)
+    }
+    assert (omitted["clouds.yaml"], omitted["specs.conf"], omitted["nova.conf"]) == (None, None, None)
+    assert omitted["broken.conf"] == "not understood"
+    assert omitted["none.conf"] == "there is no such file"
+    assert "hosts.json: the file ends too early" in omitted["facts"]
+    assert b"secret" not in gzip.decompress(Path("b.tar.gz").read_bytes())
 
 
 def test_check_and_a_missing_terminal_write_nothing(capsys: pytest.CaptureFixture[str]) -> None:
