@@ -4,13 +4,16 @@ import difflib
 import re
 from collections.abc import Iterator
 from dataclasses import asdict
+from itertools import chain
 from typing import Any, NamedTuple
 
 from gpustack.base.errors import UsageError
 from gpustack.base.files import share_dir
 from gpustack.base.findings import Definition, definitions
-from gpustack.base.text import paragraph
+from gpustack.base.text import paragraph, quoted
 from gpustack.cli import pages
+from gpustack.hosts.facts.collector.kernel_log import TOKEN
+from gpustack.hosts.facts.collector.signs import normalised
 from gpustack.hosts.facts.collector.text import lines
 from gpustack.hosts.health.check import sign_findings
 from gpustack.hosts.health.kernel_log import on_host, rows, table
@@ -62,7 +65,9 @@ def _message(text: str) -> Iterator[str]:
     if not found:
         raise UsageError("no sign matches this message", remedy="pass the complete message, as dmesg prints it")
     event = found[-1]
-    row = min((row for row in rows() if row["id"] == event.sign), key=lambda row: row.get("code") != event.code)
+    matched = [table().match([line.text], set(TOKEN.findall(line.text))) for line in normalised(lines(text))]
+    forms = chain((match[0] for match in reversed(matched) if match), rows())
+    row = min((row for row in forms if row["id"] == event.sign), key=lambda row: row.get("code") != event.code)
     yield f"{event.sign}: {row['meaning']}"
     yield ""
     if event.address:
@@ -70,7 +75,8 @@ def _message(text: str) -> Iterator[str]:
     if event.code is None:
         yield _field("Harmless", row.get("reason", "it names no failure"))
     else:
-        yield _field("Action", row["action"]) if "action" in row and row.get("code") == event.code else ""
+        if "action" in row and row.get("code") == event.code:
+            yield _field("Action", row["action"])
         for entry in sign_findings((event, on_host(event)), "message"):
             field, title = "Finding" if entry.code == event.code else "On a host", definitions()[entry.code].title
             yield _field(field, f"{entry.severity.upper()} {entry.code} {title}")
@@ -90,7 +96,9 @@ def _definition(code: str) -> Definition:
 
 def _similar(subject: str) -> str:
     names = [one.name for one in CLASSES.values()]
-    if close := difflib.get_close_matches(subject.lower(), names, n=3):
+    if table().events([subject]):
+        return f"for a message of a kernel: gpustack explain --message {quoted(subject)}"
+    if close := re.findall(r"\bGPU\d{3}\b", subject) or difflib.get_close_matches(subject.lower(), names, n=3):
         return f"did you mean {' or '.join(close)}?"
     return f"classes: {', '.join(map(str, CLASSES.values()))}"
 

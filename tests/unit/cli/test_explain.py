@@ -45,6 +45,8 @@ def test_several_cards_are_listed(gpustack):
         ("GPU999", "codes begin with GPU0, "),
         ("migration-pined", "did you mean migration-pinned?"),
         ("sl", "classes: A ("),
+        ("WARNING GPU002 gpu05: the IOMMU is not active", "did you mean GPU002?"),
+        ("NVRM: Xid (PCI:0000:65:00): 79, it's lost", "for a message of a kernel: gpustack explain --message 'NVRM: "),
     ],
 )
 def test_what_is_unknown(subject, remedy, gpustack):
@@ -64,6 +66,8 @@ XID = "NVRM: Xid (PCI:0000:65:00): 154, GPU recovery action changed from 0x0 (No
 
 OLD = "NVRM: The NVIDIA Tesla V100 GPU installed in this system is supported through the NVIDIA 580.xx Legacy drivers."
 BAR = "pci 0000:65:00.0: BAR 1 [mem size 0x400000000 64bit pref]: can't assign; no space"
+FAULT = "AMD-Vi: Event logged [IO_PAGE_FAULT device=0000:65:00.0 domain=0x0000 address=0x0 flags=0x0000]"
+AER = "pcieport 0000:64:00.0: AER: Corrected error received: 0000:65:00.0"
 
 
 @pytest.mark.parametrize(
@@ -75,6 +79,8 @@ BAR = "pci 0000:65:00.0: BAR 1 [mem size 0x400000000 64bit pref]: can't assign; 
         ("vfio-pci 0000:65:00.0: not ready 1023ms after FLR; waiting", "Harmless: the device can still become ready"),
         ("pcieport 0000:64:00.0: pciehp: Slot(5): Link Down", "Address: 0000:64:00.0"),
         (OLD, "Remedy: install a driver of branch R580 in the image"),
+        (FAULT, "Source: linux, drivers/iommu/amd_iommu.c"),
+        (AER, "Versions: 4.18.0 to 6.2.0"),
         (BAR, "Finding: ERROR GPU849 "),
         (BAR, "On a host: ERROR GPU021 "),
         (BAR, "Remedy: enable 64-bit BARs"),
