@@ -100,9 +100,14 @@ class Link(FactsModel):
     max_speed: Line | None = None
     max_width: Number | None = None
 
+    @property
+    def lanes(self) -> int | None:
+        """The width; None if the device answers with ones in all bits, as one that is suspended or lost."""
+        return None if self.width == 63 else self.width
+
     def __str__(self) -> str:
         """Its speed and width: ``8.0 GT/s PCIe x16``."""
-        return f"{self.speed or '?'} x{self.width or '?'}"
+        return f"{self.speed or '?'} x{self.lanes or '?'}"
 
 
 class ErrorCounters(FactsModel):

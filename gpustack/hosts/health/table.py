@@ -68,7 +68,7 @@ def _health(health: Health) -> str:
 
 def _width(health: Health) -> str:
     link = health.gpu.main.link
-    return f"x{link.width}" if link and link.width else ""
+    return f"x{link.lanes}" if link and link.lanes else ""
 
 
 _GPUS = ("03", "12")

@@ -11,7 +11,9 @@ from gpustack.hosts.health.table import SIGNS, check_log, columns
 from support.host_samples import function, raw_host
 
 
-@pytest.mark.parametrize(("link", "width"), [(None, "-"), ({"width": 8, "max_width": 16}, "x8")])
+@pytest.mark.parametrize(
+    ("link", "width"), [(None, "-"), ({"width": 8, "max_width": 16}, "x8"), ({"width": 63, "max_width": 16}, "-")]
+)
 def test_the_link_is_shown_by_its_width(link: dict[str, int] | None, width: str) -> None:
     (health,) = check(parse_host(raw_host(function("0000:81:00.0", link=link)), "gpu01")).gpus
     assert {c.title: c.cell(health) for c in columns(use=False)}["Link"] == width
