@@ -412,6 +412,7 @@ class Code(enum.StrEnum):
     VGPU_DEVICE_UNUSED = "GPU715"
     CARD_IN_PLACEMENT_TWICE = "GPU716"
     VGPU_ALLOCATION_DIFFERS = "GPU717"
+    GPU_IN_SEVERAL_CELLS = "GPU718"
 
     # The topology of a host
     LINK_NARROW = "GPU720"

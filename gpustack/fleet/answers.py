@@ -62,6 +62,7 @@ class Answers:
     :ivar strangers: by device, the consumers that are neither instance nor migration here.
     :ivar rows: the rows of all cells that could be read.
     :ivar verdicts: what clean-up finds wrong with the rows.
+    :ivar disabled_cells: the cells of rows that nova-scheduler leaves out.
     :ivar hosts: the facts of hosts.
     :ivar spec: what the operator wants of the GPUs; None without a spec.
     :ivar deleted: projects that Keystone does not have any more.
@@ -76,6 +77,7 @@ class Answers:
     strangers: Mapping[str, frozenset[str]] = field(default_factory=dict)
     rows: tuple[Row, ...] | None = None
     verdicts: tuple[Verdict, ...] = ()
+    disabled_cells: frozenset[str] = frozenset()
     hosts: tuple[Host, ...] = ()
     models: Models = field(default_factory=Models)
     projects: Mapping[str, str] = field(default_factory=dict)

@@ -89,8 +89,15 @@ def cells(sources: Sources) -> tuple[Answers, Sequence[Cell]]:
             gaps.append(Gap(source=Source.DATABASE, reason=f"the rows of cell {cell.name} are missing: {error.what}"))
     if failure is not None and not read:
         raise failure
-    answers = Answers(rows=tuple(rows), servers=tuple(servers.values()), verdicts=tuple(verdicts), gaps=tuple(gaps))
-    return replace(answers, everything=not gaps), read
+    answers = Answers(
+        rows=tuple(rows),
+        servers=tuple(servers.values()),
+        everything=not gaps,
+        verdicts=tuple(verdicts),
+        disabled_cells=frozenset(cell.name for cell in read if cell.disabled),
+        gaps=tuple(gaps),
+    )
+    return answers, read
 
 
 def _found(verdicts: Iterable[CleanupVerdict], *, gone: bool) -> Iterator[Verdict]:

@@ -26,6 +26,8 @@ from gpustack.spec.verdict import Verdict, verdicts
 
 Spot = tuple[str, str]
 """A compute node, as the key of its name, and an address."""
+_RANKS = {"available": 0, "claimed": 2, "allocated": 2}
+"""How much the state of a row says against a new instance; that of the others is between them."""
 _Named = TypeVar("_Named")
 
 
@@ -93,8 +95,13 @@ class Index:
 
     @cached_property
     def rows(self) -> Mapping[Spot, Row]:
-        """The rows."""
-        return {(key(row.node), row.address): row for row in self.answers.rows or ()}
+        """The rows; of several rows of one GPU, the one that says most against a new instance."""
+        return {spot: max(rows, key=lambda row: _RANKS.get(row.status, 1)) for spot, rows in self.all_rows.items()}
+
+    @cached_property
+    def all_rows(self) -> Mapping[Spot, list[Row]]:
+        """The rows of each GPU: several if several cells have a compute node of this name."""
+        return by_key(((key(row.node), row.address), row) for row in self.answers.rows or ())
 
     @cached_property
     def owned(self) -> Counter[tuple[str, str]]:

@@ -329,6 +329,9 @@ def _notes(index: Index, listed: list[Gpu], unlisted: list[str]) -> Iterator[str
     if unlisted:
         has = "Nova has no GPUs" if index.answers.rows is not None else "no source lists the GPUs"
         yield f"{has} of hosts that have some by the spec or the snapshot: {names(unlisted, 8)}"
+    if closed := [gpu for gpu in listed if gpu.free and gpu.cell in index.answers.disabled_cells]:
+        cells = names(sorted({gpu.cell for gpu in closed}), 8)
+        yield f"free GPUs in disabled cells, which no new instance gets: {len(closed)} in {cells}"
     yield from unscheduled_note(index)
     unknown = sorted(
         {gpu.resource_class for gpu in listed if gpu.resource_class and not gpu.vendor_id and gpu.dev_type != MDEV}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
+from gpustack.base.codes import Code
 from gpustack.base.errors import CloudError, DatabaseError
 from gpustack.fleet import databases
 from gpustack.fleet.join import join
@@ -81,6 +83,35 @@ def test_a_cell_that_cannot_be_read_is_a_gap(cell: CellFile, tmp_path: Path) -> 
     (tmp_path / "api.sqlite").unlink()
     with pytest.raises(DatabaseError):
         databases.cells(sources(tmp_path, cell2=f"sqlite:///{tmp_path}/missing.sqlite"))
+
+
+def test_a_host_name_in_two_cells(cell: CellFile, tmp_path: Path) -> None:
+    """The machine was moved between cells, and its compute node in the other cell was left, with free devices."""
+    other = CellFile(f"sqlite:///{tmp_path}/cell2.sqlite")
+    node = other.host("gpu1")
+    other.device(node, "0000:81:00.0")
+    other.device(node, "0000:82:00.0")
+    for cells in ({"cell1": cell.url, "cell2": other.url}, {"cell1": other.url, "cell2": cell.url}):
+        (tmp_path / "api.sqlite").unlink(missing_ok=True)
+        fleet = join(databases.cells(sources(tmp_path, **cells))[0])
+        assert [(gpu.address[5:7], gpu.state.value, gpu.used) for gpu in fleet.gpus] == [
+            ("81", "inconsistent", 1),
+            ("82", "free", 0),
+        ]
+        assert [str(holder.instance) for gpu in fleet.gpus for holder in gpu.holders] == ["vm1"]
+        assert [(entry.code, "allocated to one (vm1) in cell" in entry.message) for entry in fleet.findings] == [
+            (Code.GPU_IN_SEVERAL_CELLS, True),
+            (Code.GPU_IN_SEVERAL_CELLS, False),
+        ]
+
+
+@pytest.mark.parametrize("disabled", [True, False])
+def test_free_gpus_of_a_disabled_cell_are_noted(cell: CellFile, tmp_path: Path, disabled: bool) -> None:
+    databases_of = sources(tmp_path, cell1=cell.url)
+    (known,) = databases_of.cells
+    chosen = replace(databases_of, cells=(replace(known, disabled=disabled),))
+    notes = join(databases.cells(chosen)[0]).notes
+    assert ("free GPUs in disabled cells, which no new instance gets: 1 in cell1" in notes) is disabled
 
 
 def states(cell: CellFile, tmp_path: Path, cloud: StandIn, **given: object) -> tuple[list[str], list[str], int]:
