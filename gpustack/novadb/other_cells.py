@@ -34,12 +34,14 @@ class Elsewhere:
     :ivar migrations: its migrations there, including finished ones.
     :ivar asked: its PCI requests in the cell of the first live record; None without one.
     :ivar doubts: why it is not known where the instance is.
+    :ivar unread: those of them that are cells that can't be read, and that its mapping does not name.
     """
 
     alive: list[Instance] = field(default_factory=list)
     migrations: list[Migration] = field(default_factory=list)
     asked: Asked | None = None
     doubts: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
 
 
 @dataclass(kw_only=True)
@@ -69,6 +71,7 @@ class OtherCells:
             return found
         records = {uuid: {own_cell: not record.deleted} if record else {} for uuid, record in here.items()}
         names = {cell.uuid: cell.name for cell in self.cells if cell.uuid == own_cell}
+        unread: dict[str, str] = {}
         for cell in self.cells:
             if cell.uuid == own_cell:
                 continue
@@ -76,9 +79,9 @@ class OtherCells:
                 for uuid, record in self._in_cell(cell, found).items():
                     records[uuid][cell.uuid] = not record.deleted
             except DatabaseError as error:
-                reason = f"it may be in cell {cell.name}, which could not be asked: {error.what}"
+                unread[cell.uuid] = f"it may be in cell {cell.name}, which could not be asked: {error.what}"
                 for uuid in here:
-                    found[uuid].doubts.append(f"instance {uuid}: {reason}")
+                    found[uuid].doubts.append(f"instance {uuid}: {unread[cell.uuid]}")
             else:
                 names[cell.uuid] = cell.name
         try:
@@ -93,7 +96,10 @@ class OtherCells:
             found[uuid].doubts += [
                 worded(finding(Code.CELL_WITHOUT_RECORD, place=f"cell {number}", number=number)) for number in lost
             ]
-            if wrong := contradiction(uuid, pointers.get(uuid), records[uuid], names):
+            pointer = pointers.get(uuid)
+            others = (reason for cell, reason in unread.items() if pointer is None or pointer.cell != cell)
+            found[uuid].unread = [f"instance {uuid}: {reason}" for reason in others]
+            if wrong := contradiction(uuid, pointer, records[uuid], names):
                 found[uuid].doubts.append(worded(wrong))
         return found
 

@@ -288,7 +288,6 @@ class CellReader:
             chosen = alive[0] if alive else here
             each_once = {move.id: move for move in (*unfinished.get(uuid, ()), *over.get(uuid, ()))}
             of_owner = other.asked if chosen is not here and other.asked else asked
-            unknown = "; ".join(other.doubts) or None
             owners[uuid] = Owner(
                 uuid=uuid,
                 instance=chosen,
@@ -297,7 +296,8 @@ class CellReader:
                 migrations_elsewhere=tuple(other.migrations),
                 requests=of_owner.requests,
                 asked=of_owner.text,
-                unknown_because=unknown,
+                unknown_because="; ".join(other.doubts) or None,
+                unknown_even_so="; ".join(doubt for doubt in other.doubts if doubt not in other.unread) or None,
             )
         return owners
 

@@ -29,6 +29,8 @@ class Owner:
     """None if no readable ``pci_requests`` exists."""
     unknown_because: str | None = None
     """Why it cannot be judged: a database could not be read, or its mapping contradicts the cells; None if it can."""
+    unknown_even_so: str | None = None
+    """As ``unknown_because``, without unreadable cells that its mapping does not name."""
     asked: str | None = None
     """The text of ``pci_requests`` in the database, for comparison; None if there is none, or if it is unreadable."""
 

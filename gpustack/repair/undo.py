@@ -25,7 +25,7 @@ from gpustack.novadb.view import NodeView, Owner
 from gpustack.repair import migration_ends
 from gpustack.repair.allocation_removal import put_back
 from gpustack.repair.apply import committed, whole_row, writing
-from gpustack.repair.evidence import doubts, in_flight, place_words, renamed
+from gpustack.repair.evidence import in_flight, place_words, renamed
 from gpustack.repair.guards import around, conditions
 from gpustack.repair.journal import JournalEntry
 from gpustack.repair.outcome import Repairing, skipped
@@ -236,8 +236,11 @@ def _address_is_free(before: Sequence[PciRow]) -> Iterator[Seen]:
 def _against_place(owner: Owner, entry: JournalEntry, cell: Cell) -> Iterator[str]:
     """Yield an objection unless the owner is the same instance, alive and in the same place, or still absent."""
     origin, instance = entry.origin, owner.instance
-    yield from doubts(owner)
     absent = entry.verdict["class"] == "E" if origin is None else origin.owner is None
+    # The repair has read all cells, and a restored row offers its device to nobody. So a cell that can't be read now
+    # matters only if it may be the owner's: the wrong repair of a device in use can't wait for other cells.
+    may_be_there = origin is None or not (absent or owner.alive)
+    yield from filter(None, [owner.unknown_because if may_be_there else owner.unknown_even_so])
     if absent and owner.alive:
         yield f"instance {owner.uuid} did not exist at the repair, and exists now"
     elif not absent and not owner.alive:

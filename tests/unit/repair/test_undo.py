@@ -471,6 +471,39 @@ def test_a_journal_without_the_devices_of_both_hosts(moves: CellFile, tmp_path: 
     assert moves.dump() == before
 
 
+@pytest.mark.parametrize(
+    ("owner", "mapped", "result"),
+    [
+        ("vm-a", 1, ChangeResult.DONE),
+        ("vm-a", None, ChangeResult.DONE),
+        ("vm-a", 2, ChangeResult.SKIPPED),  # a move into the other cell may have ended
+        ("gone", None, ChangeResult.DONE),
+        ("gone", 2, ChangeResult.SKIPPED),
+        ("moved", 2, ChangeResult.SKIPPED),
+    ],
+)
+def test_a_cell_that_cannot_be_read_matters_only_to_its_own_instances(
+    cell: CellFile, tmp_path: Path, owner: str, mapped: int | None, result: ChangeResult
+) -> None:
+    """The instance ``moved`` was in the other cell at the repair, and ``gone`` nowhere."""
+    second = CellFile(f"sqlite:///{tmp_path}/second.sqlite")
+    second.instance("moved", "new")
+    cell.device(cell.host("old2"), "0000:09:00.0", "allocated", instance_uuid="moved", request_id="x")
+    (tmp_path / "api.sqlite").unlink()
+    nova_conf(tmp_path, {"cell1": cell.url, "cell2": second.url})
+    sources, before = Sources.from_nova_conf([tmp_path]), cell.dump()
+    (outcome,) = run(sources, tmp_path / "journal", [v for v in wanted(sources) if v["instance"] == owner])
+    assert outcome.result is ChangeResult.DONE, outcome.detail
+    if mapped:
+        with sa.create_engine(f"sqlite:///{tmp_path}/api.sqlite", poolclass=sa.NullPool).begin() as connection:
+            connection.exec_driver_sql(f"INSERT INTO instance_mappings VALUES (1, '{owner}', {mapped})")
+    (tmp_path / "second.sqlite").unlink()
+    (outcome,) = undone(tmp_path / "journal", sources)
+    assert outcome.result is result, outcome.detail
+    assert ("it may be in cell cell2" in outcome.detail) is (result is ChangeResult.SKIPPED)
+    assert (cell.dump() == before) is (result is ChangeResult.DONE)
+
+
 @pytest.mark.parametrize(("others", "why"), [(1, "host old"), (2, "every mapped host of the database")])
 def test_nothing_is_restored_in_a_database_that_may_be_another_cells(
     cell: CellFile, tmp_path: Path, others: int, why: str
