@@ -213,6 +213,7 @@ class ChangeCommand(OpenStackCommand):
         undo = ["undo", str(journal.absolute()) if journal else run, "--yes"]
         cloud = str(connection.config.name or "")
         undo += ["--os-cloud", cloud] if cloud in cloud_names() else []
+        undo += ["--region", region] if (region := str(connection.config.get_region_name() or "")) else []
         return Guardian(run, (*undo, "--unless-confirmed", str(self.confirm_within)))
 
     def optional_connection(self, parsed_args: argparse.Namespace) -> Connection | None:
@@ -315,6 +316,7 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
         self.add_change_options(parser)
         # Of the process that undoes a run if nobody confirms it (gpustack.changes.guardian).
         parser.add_argument("--unless-confirmed", type=int, help=argparse.SUPPRESS)
+        parser.add_argument("--region", help=argparse.SUPPRESS)
         add_databases(parser)
         add_cells(parser, "undo only the repairs of")
 

@@ -31,7 +31,10 @@ class OpenStackCommand(Command):
         """The connection to the cloud, one for all requests of a run."""
         if self._connection is None:
             manager: Any = getattr(self.app, "client_manager", None)
-            self._connection = limited(manager.sdk_connection) if self.in_openstack else shared(parsed_args.os_cloud)
+            if self.in_openstack:
+                self._connection = limited(manager.sdk_connection)
+            else:
+                self._connection = shared(parsed_args.os_cloud, getattr(parsed_args, "region", None))
         return self._connection
 
     def run(self, parsed_args: argparse.Namespace) -> int:

@@ -45,6 +45,8 @@ _EQUIVALENTS = {
     "--output": ("--out", "--format"),
 }
 """Options that other commands or other programs have, and their names here."""
+_OF_OPENSTACK = {"--os-cloud": "cloud", "--os-region-name": "region_name"}
+"""Options of ``openstack`` itself, and the names of their values."""
 _INDENTED = 100_000
 """The longest JSON that is indented, in characters; longer has a line for each row."""
 
@@ -273,9 +275,9 @@ class Command(command.Command):
         if name not in self._parsers:
             parser = command_class(name)(self.app, self.app_args, cmd_name=name).get_parser(name)
             self._parsers = {**self._parsers, name: parser}
-        cloud = getattr(self.app_args, "cloud", None) if self.in_openstack else None
+        chosen = {option: getattr(self.app_args, name, None) for option, name in _OF_OPENSTACK.items()}
         words = arguments(own, self._values, self._parser.get_default, self._parsers[name], given)
-        return None if words is None else f"{typed(name, cloud, openstack=self.in_openstack)} {words}".rstrip()
+        return None if words is None else f"{typed(name, chosen, openstack=self.in_openstack)} {words}".rstrip()
 
     def _generate_columns_and_selector(
         self, parsed_args: argparse.Namespace, column_names: Sequence[str]

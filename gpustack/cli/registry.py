@@ -38,16 +38,16 @@ def gpustack_name(name: str) -> str:
     return inner if inner.split(" ")[0] in _OF_CLOUD else name
 
 
-def typed(name: str, cloud: str | None, *, openstack: bool) -> str:
+def typed(name: str, chosen: Mapping[str, str | None], *, openstack: bool) -> str:
     """A command as one types it: for ``openstack``, if its plug-in has it.
 
     :param name: the name in ``gpustack``.
-    :param cloud: the cloud of ``openstack --os-cloud``.
+    :param chosen: the options of ``openstack`` itself; None for one that is not given.
     """
     if not openstack or name.partition(" ")[0] not in _OF_CLOUD:
         return f"gpustack {name}"
-    chosen = ("--os-cloud", quoted(cloud)) if cloud else ()
-    return " ".join(("openstack", *chosen, "gpu", name.removeprefix("gpu ")))
+    options = (f"{option} {quoted(value)}" for option, value in chosen.items() if value)
+    return " ".join(("openstack", *options, "gpu", name.removeprefix("gpu ")))
 
 
 def command_class(name: str) -> Any:  # noqa: ANN401 - a class of cliff's commands

@@ -81,13 +81,14 @@ def tolerating(*statuses: int) -> Iterator[None]:
             raise
 
 
-def connect(cloud: str | None = None) -> Connection:
+def connect(cloud: str | None = None, region: str | None = None) -> Connection:
     """A connection configured by ``clouds.yaml`` and the ``OS_*`` variables, as in all OpenStack clients.
 
     The current directory is not searched, since it is usually a spec repository: a clouds.yaml there could send the
     password of the user's secure.yaml to any address. It is used only if ``OS_CLIENT_CONFIG_FILE`` names it.
 
     :param cloud: a name in clouds.yaml; None for ``OS_CLOUD``, or the variables alone.
+    :param region: of those that clouds.yaml permits; None for the first.
     :raises CloudError: when there is no such cloud, or no credentials.
     """
     import keystoneauth1.exceptions
@@ -96,8 +97,9 @@ def connect(cloud: str | None = None) -> Connection:
     import openstack.exceptions
 
     try:
-        region = openstack.config.OpenStackConfig(**checked_locations()).get_one(cloud=cloud)
-        return limited(openstack.connection.Connection(config=region))
+        chosen = {"region_name": region} if region else {}
+        config = openstack.config.OpenStackConfig(**checked_locations()).get_one(cloud=cloud, **chosen)
+        return limited(openstack.connection.Connection(config=config))
     except (openstack.exceptions.ConfigException, keystoneauth1.exceptions.ClientException, *MISFIT) as error:
         raise CloudError(
             f"the cloud's configuration can't be used: {str(error).rstrip('.')}; {searched()}",
@@ -106,18 +108,18 @@ def connect(cloud: str | None = None) -> Connection:
         ) from error
 
 
-_SHARED: dict[str | None, Connection] = {}
-"""The connections of this process, by the name of the cloud."""
+_SHARED: dict[tuple[str | None, str | None], Connection] = {}
+"""The connections of this process, by the name of the cloud and its region."""
 
 
-def shared(cloud: str | None = None) -> Connection:
+def shared(cloud: str | None = None, region: str | None = None) -> Connection:
     """The one connection of this process to a cloud, until :func:`disconnect`; made as by :func:`connect`.
 
     :raises CloudError: when there is no such cloud, or no credentials.
     """
-    if cloud not in _SHARED:
-        _SHARED[cloud] = connect(cloud)
-    return _SHARED[cloud]
+    if (cloud, region) not in _SHARED:
+        _SHARED[cloud, region] = connect(cloud, region)
+    return _SHARED[cloud, region]
 
 
 def disconnect() -> None:
@@ -170,11 +172,15 @@ def _mount(connection: Connection, adapter: Any) -> None:  # noqa: ANN401 - of r
 
 @dataclass(frozen=True, kw_only=True)
 class Access:
-    """Who is signed in: the names or ids of the user and the project (empty if there is none), and the roles."""
+    """Who is signed in: the names or ids of the user and the project (empty if there is none), and the roles.
+
+    :ivar regions: the regions in which the catalog has Nova.
+    """
 
     user: str
     project: str
     roles: frozenset[str]
+    regions: frozenset[str] = frozenset()
 
 
 def sign_in(connection: Connection) -> Access | None:
@@ -188,10 +194,12 @@ def sign_in(connection: Connection) -> Access | None:
             connection.session.get_token()
             return None
         access = authentication.get_access(connection.session)
+        endpoints = access.service_catalog.get_endpoints_data(service_type="compute").values()
         return Access(
             user=str(access.username or access.user_id),
             project=str(access.project_name or access.project_id or ""),
             roles=frozenset(access.role_names),
+            regions=frozenset(str(entry.region_name) for of_type in endpoints for entry in of_type),
         )
 
 
@@ -199,14 +207,20 @@ def place_of(connection: Connection) -> dict[str, str]:
     """The cloud of a connection and its user, for records: nothing secret, and no request but signing in.
 
     :returns: ``auth_url``, ``region``, ``user`` and ``project``, each empty if unknown.
-    :raises CloudError: if Keystone refuses or does not answer.
+    :raises CloudError: if Keystone refuses or does not answer, or if each service may be of another region.
     """
-    config, access = connection.config, sign_in(connection)
+    config, access = connection.config, sign_in(connection) or Access(user="", project="", roles=frozenset())
+    regions = sorted(access.regions)
+    if len(regions) > 1 and not config.get_region_name():
+        raise CloudError(
+            f"Nova has several regions ({', '.join(regions)}), and none of them is chosen; nothing was changed",
+            remedy="set region_name of the cloud in clouds.yaml; without clouds.yaml, set OS_REGION_NAME",
+        )
     return {
         "auth_url": re.sub("(?<=//)[^/@]*@", "", str(config.auth.get("auth_url") or "")),  # without a password
-        "region": str(config.get_region_name() or ""),
-        "user": access.user if access else "",
-        "project": access.project if access else "",
+        "region": str(config.get_region_name() or "".join(regions)),
+        "user": access.user,
+        "project": access.project,
     }
 
 

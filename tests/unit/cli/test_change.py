@@ -19,7 +19,7 @@ import pytest
 
 from gpustack.changes import journal, journal_lines, lock
 from gpustack.cli.app import Gpustack, main
-from gpustack.cli.change import ChangeCommand, kinds
+from gpustack.cli.change import ChangeCommand, UndoCommand, kinds
 from gpustack.cli.flavor import InCloud
 from gpustack.cloud.flavors import Sizes
 from gpustack.offer.flavor.changes import AccessChange
@@ -35,6 +35,23 @@ def test_the_process_of_a_guardian_without_a_run_undoes_nothing(monkeypatch: pyt
     with Path("/dev/null").open("rb") as stream:
         monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=stream))
         assert main(["undo", "--unless-confirmed", "60"]) == 0
+
+
+@pytest.mark.parametrize("region", ["RegionTwo", ""])
+def test_the_process_of_a_guardian_undoes_in_the_region_of_the_run(
+    monkeypatch: pytest.MonkeyPatch, region: str
+) -> None:
+    """``openstack --os-region-name`` chooses one of several; clouds.yaml may name none."""
+    connection: Any = SimpleNamespace(config=SimpleNamespace(name="prod", get_region_name=lambda: region))
+    arguments: list[str] = []
+    monkeypatch.setattr("gpustack.cli.change.Guardian", lambda _run, undo: arguments.extend(undo))
+    monkeypatch.setattr("gpustack.cli.change.cloud_names", lambda: ["prod"])
+    monkeypatch.setattr("gpustack.cli.change.see_terminal", lambda command: None)
+    command = UndoCommand(Gpustack(), None)
+    command.confirm_within = 60
+    command._guarded(connection, "1Z", None)
+    parsed = command.get_parser("undo").parse_args(arguments[1:])
+    assert (parsed.os_cloud, parsed.region, parsed.unless_confirmed) == ("prod", region or None, 60)
 
 
 @pytest.fixture

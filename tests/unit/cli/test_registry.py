@@ -14,10 +14,13 @@ from gpustack.cli.scan import ScanCommand
 def test_openstack_has_other_names() -> None:
     assert gpustack_name("gpu flavor plan") == "flavor plan"
     assert gpustack_name("gpu disable") == "gpu disable"
-    assert typed("flavor apply", "my cloud", openstack=True) == "openstack --os-cloud 'my cloud' gpu flavor apply"
-    assert typed("gpu show", None, openstack=True) == "openstack gpu show"
-    assert typed("explain", "x", openstack=True) == "gpustack explain"
-    assert typed("gpu show", None, openstack=False) == "gpustack gpu show"
+    cloud = {"--os-cloud": "my cloud"}
+    assert typed("flavor apply", cloud, openstack=True) == "openstack --os-cloud 'my cloud' gpu flavor apply"
+    assert typed("gpu show", {"--os-cloud": None, "--os-region-name": ""}, openstack=True) == "openstack gpu show"
+    both = {"--os-cloud": "prod", "--os-region-name": "RegionTwo"}
+    assert typed("undo", both, openstack=True) == "openstack --os-cloud prod --os-region-name RegionTwo gpu undo"
+    assert typed("explain", cloud, openstack=True) == "gpustack explain"
+    assert typed("gpu show", {}, openstack=False) == "gpustack gpu show"
 
 
 def test_a_command_is_found_by_its_name() -> None:

@@ -346,7 +346,7 @@ def test_connections_are_closed_with_their_sockets(monkeypatch: pytest.MonkeyPat
         close=lambda: closed.append("connection"),
         session=SimpleNamespace(session=SimpleNamespace(close=lambda: closed.append("sockets"))),
     )
-    monkeypatch.setattr(session, "connect", lambda cloud: made)
+    monkeypatch.setattr(session, "connect", lambda *chosen: made)
     assert session.shared("mine") is session.shared("mine")
     session.disconnect()
     assert closed == ["connection", "sockets"]
@@ -359,3 +359,29 @@ def test_a_record_has_no_password_of_an_address(monkeypatch: pytest.MonkeyPatch)
     connection: Any = SimpleNamespace(config=SimpleNamespace(auth=auth, get_region_name=lambda: "RegionOne"))
     place = session.place_of(connection)
     assert place == {"auth_url": "https://keystone:5000/v3", "region": "RegionOne", "user": "", "project": ""}
+
+
+def in_regions(monkeypatch: pytest.MonkeyPatch, configured: str, *regions: str) -> Any:
+    access = session.Access(user="me", project="ops", roles=frozenset(), regions=frozenset(regions))
+    monkeypatch.setattr(session, "sign_in", lambda connection: access)
+    return SimpleNamespace(config=SimpleNamespace(auth={}, get_region_name=lambda: configured))
+
+
+@pytest.mark.parametrize(("configured", "others"), [("One", ()), ("", ()), ("One", ("Two",))])
+def test_a_record_has_the_region_also_if_it_is_not_configured(
+    monkeypatch: pytest.MonkeyPatch, configured: str, others: tuple[str, ...]
+) -> None:
+    assert session.place_of(in_regions(monkeypatch, configured, "One", *others))["region"] == "One"
+
+
+def test_nothing_is_changed_in_a_region_that_nobody_chose(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(CloudError, match=r"several regions \(One, Two\), and none of them is chosen"):
+        session.place_of(in_regions(monkeypatch, "", "One", "Two"))
+
+
+def test_a_region_is_chosen_of_several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "clouds: {mine: {regions: [One, Two], auth: {auth_url: http://127.0.0.1:1, username: u, password: p}}}"
+    (tmp_path / "regions.yaml").write_text(text)
+    monkeypatch.setenv("OS_CLIENT_CONFIG_FILE", str(tmp_path / "regions.yaml"))
+    names = [session.connect("mine", region).config.get_region_name() for region in (None, "Two")]
+    assert names == ["One", "Two"]
