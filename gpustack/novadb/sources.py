@@ -9,7 +9,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from gpustack.base.errors import UsageError
+from gpustack.base.errors import DatabaseError, UsageError
 from gpustack.novadb import cells, databases, hardware, tables
 from gpustack.novadb.cells import Cell
 from gpustack.novadb.databases import Database
@@ -36,11 +36,15 @@ class Sources:
         """Return the API database of a nova configuration and all its cells.
 
         :raises NovaConfigError: if a file cannot be read, or the files name no API database.
-        :raises DatabaseError: if the API database cannot be read.
+        :raises DatabaseError: if the API database cannot be read, or has no cell with hosts.
         """
         api, main = cells.from_nova_conf(paths)
         known = cells.cells(api, main)
-        return cls(api=api, cells=known, all_cells=known, service_down_time=cells.service_down_time(paths))
+        sources = cls(api=api, cells=known, all_cells=known, service_down_time=cells.service_down_time(paths))
+        if not sources.with_hosts:
+            remedy = "check [api_database] connection; nova-manage cell_v2 list_cells shows the cells"
+            raise DatabaseError("the API database has no cell with hosts", where=api.where, remedy=remedy)
+        return sources
 
     @classmethod
     def from_url(cls, url: str) -> Sources:

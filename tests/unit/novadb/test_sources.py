@@ -6,8 +6,9 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
-from gpustack.base.errors import UsageError
+from gpustack.base.errors import DatabaseError, UsageError
 from gpustack.novadb.cells import CELL0
 from gpustack.novadb.sources import Sources, unknown_hosts
 from support.cellfile import CELL1, CellFile, nova_conf
@@ -40,6 +41,16 @@ def test_an_unknown_cell_is_named_with_the_known_ones(sources: Sources) -> None:
     with pytest.raises(UsageError, match="there is no cell 'six'") as raised:
         sources.named(["two", "six"])
     assert raised.value.remedy == "known: one, two"
+
+
+@pytest.mark.parametrize("cells", [{}, {"cell0": "sqlite:///cell0.sqlite"}])
+def test_an_api_database_without_cells_is_refused(tmp_path: Path, cells: dict[str, str]) -> None:
+    """It is that of another service, or empty: nothing of the cloud would be checked."""
+    path = nova_conf(tmp_path, cells)
+    with sa.create_engine(f"sqlite:///{tmp_path}/api.sqlite", poolclass=sa.NullPool).begin() as connection:
+        connection.exec_driver_sql(f"UPDATE cell_mappings SET uuid = '{CELL0}'")
+    with pytest.raises(DatabaseError, match="API database .* has no cell with hosts"):
+        Sources.from_nova_conf([path])
 
 
 def test_one_database_is_one_cell(tmp_path: Path) -> None:
