@@ -85,3 +85,8 @@ class Answers:
     deleted: frozenset[str] = frozenset()
     spec: Spec | None = None
     gaps: tuple[Gap, ...] = ()
+
+    @property
+    def has_all_rows(self) -> bool:
+        """Whether the rows of all cells were read: only then a missing row shows that Nova does not have the GPU."""
+        return self.rows is not None and self.everything

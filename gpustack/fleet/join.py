@@ -68,8 +68,8 @@ def join(answers: Answers) -> Fleet:
         notes=tuple(_notes(index, listed, unlisted)),
         located=(answers.rows is not None or answers.devices is not None)
         and all(gpu.address for gpu in listed)
-        and (answers.rows is not None or not unlisted),
-        exhaustive=answers.rows is not None or bool(answers.models.scheduled),
+        and (answers.has_all_rows or not unlisted),
+        exhaustive=answers.has_all_rows or bool(answers.models.scheduled),
     )
     findings = (*fleet.findings, *_unseen(index, fleet))
     return replace(fleet, counts=host_counts(fleet.gpus, index), findings=findings)
@@ -327,7 +327,7 @@ def _notes(index: Index, listed: list[Gpu], unlisted: list[str]) -> Iterator[str
     elif index.answers.devices is None and index.answers.rows is None and not index.answers.gaps:
         yield "Placement has no devices; --config-file reads each GPU from Nova's databases"
     if unlisted:
-        has = "Nova has no GPUs" if index.answers.rows is not None else "no source lists the GPUs"
+        has = "Nova has no GPUs" if index.answers.has_all_rows else "no source lists the GPUs"
         yield f"{has} of hosts that have some by the spec or the snapshot: {names(unlisted, 8)}"
     if closed := [gpu for gpu in listed if gpu.free and gpu.cell in index.answers.disabled_cells]:
         cells = names(sorted({gpu.cell for gpu in closed}), 8)

@@ -160,7 +160,7 @@ def _prepared(verdict: Verdict | None) -> Mapping[str, bool | None]:
 
 def _offered(index: Index, name: str, address: str, gpu: Gpu | None) -> Mapping[str, bool | None]:
     """Whether Nova has a row, and Placement a device that is free if the row is."""
-    rows, node = index.answers.rows, key(gpu.node if gpu else name)
+    node = key(gpu.node if gpu else name)
     row = index.rows.get((node, address)) or next(
         (row for spot, row in index.rows.items() if spot[0] == node and row.parent == address), None
     )
@@ -171,7 +171,8 @@ def _offered(index: Index, name: str, address: str, gpu: Gpu | None) -> Mapping[
         placed = device is not None and not (row and row.status == "available" and not row.parent and device.used)
     elif scheduled and gpu is not None:
         placed = False
-    return {ROW: None if rows is None else row is not None, PLACEMENT: placed}
+    is_read = index.answers.has_all_rows or any(spot[0] == node for spot in index.rows)
+    return {ROW: row is not None if is_read else None, PLACEMENT: placed}
 
 
 def _in_service(verdict: Verdict | None, gpu: Gpu | None) -> bool | None:

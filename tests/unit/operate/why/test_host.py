@@ -231,6 +231,19 @@ def test_databases_that_can_not_be_read_leave_the_api(monkeypatch: pytest.Monkey
     assert (found.gaps, link_of(found, "row"), len(found.gpus)) == (["cell cell1: the database refused"], None, 3)
 
 
+@pytest.mark.parametrize(("rows", "broken"), [((), ""), ((row(0x82),), "row")])
+def test_no_row_is_missing_in_a_cell_that_was_not_read(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rows: tuple[Row, ...], broken: str
+) -> None:
+    """A host that has rows is in a cell that was read."""
+    gap = Gap(source=Source.DATABASE, reason="cell2 is lost")
+    known = Answers(rows=(row(0x81, host="gpu2", node="gpu2"), *rows), everything=False, gaps=(gap,))
+    monkeypatch.setattr("gpustack.fleet.databases.cells", lambda _sources: (known, ()))
+    found, _cloud = asked(monkeypatch, tmp_path, rows=None, databases=lambda: Sources(api=None, cells=()))
+    (gpu,) = [gpu for gpu in found.gpus if gpu.address == "0000:81:00.0"]
+    assert (gpu.records["row"], gpu.broken) == (False if broken else None, broken)
+
+
 def test_gaps_of_nova_end_with_its_databases(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Their own gaps, and those of other sources, stay."""
     state = {"status": "UNKNOWN"}
