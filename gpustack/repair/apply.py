@@ -46,9 +46,11 @@ def carry_out_repair(wanted: PlannedVerdict, api: Repairing, begin: Begin) -> En
     :raises DatabaseError: if a database is lost before the COMMIT.
     :raises JournalError: if the journal cannot be written.
     """
-    cell = next((cell for cell in api.sources.cells if cell.name == wanted["cell"]), None)
+    name, uuid = wanted["cell"], wanted.get("database")
+    cell = next((cell for cell in api.sources.cells if cell.name == name and uuid in (None, cell.uuid)), None)
     if cell is None:
-        return skipped(f"cell {wanted['cell']} is not among the named databases; nothing was written")
+        known = f", with the uuid {uuid}" if uuid else ""
+        return skipped(f"cell {name} is not among the named databases{known}; nothing was written")
     if wanted["repair"] == Repair.UNSET_ALLOCATION:
         return unset(cell, wanted, api, begin)
     verdict = _judged(cell, wanted, api, "since the plan")

@@ -122,12 +122,14 @@ class CleanupPlan:
     :ivar checked: the scope of the plan.
     :ivar unread: cells that could not be read, with the reason.
     :ivar unasked: why Placement could not be read although requested; classes Q and S are then undecided.
+    :ivar databases: the uuids of the cells, by name: another cloud may have a cell of the same name.
     """
 
     verdicts: tuple[Verdict, ...]
     checked: Checked = field(default_factory=Checked)
     unread: tuple[tuple[str, str], ...] = ()
     unasked: CloudError | None = None
+    databases: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def repairs(self) -> tuple[Verdict, ...]:
@@ -143,7 +145,7 @@ class CleanupPlan:
     def to_dict(self) -> dict[str, object]:
         return {
             FORMAT: VERSION,
-            "verdicts": [verdict.to_dict() for verdict in self.verdicts],
+            "verdicts": [v.to_dict() | {"database": self.databases.get(v.cell, "")} for v in self.verdicts],
             "unread": [{"cell": cell, "reason": reason} for cell, reason in self.unread],
             "unasked": self.unasked.what if self.unasked else None,
         }
@@ -280,7 +282,11 @@ def make(
     if failure is not None and len(unread) == len(sources.with_hosts):
         raise failure
     return CleanupPlan(
-        verdicts=(*verdicts, *leftovers), checked=checked, unread=tuple(unread), unasked=allocations.unasked
+        verdicts=(*verdicts, *leftovers),
+        checked=checked,
+        unread=tuple(unread),
+        unasked=allocations.unasked,
+        databases={cell.name: cell.uuid for cell in sources.cells},
     )
 
 

@@ -6,7 +6,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
@@ -150,6 +150,7 @@ PlannedVerdict = TypedDict(
         "asks": list[str],
         "advice": str,
         "allocation": dict[str, str] | None,
+        "database": NotRequired[str],
     },
 )
 """A verdict as plain data, as in a saved plan, a journal and ``-f json``."""

@@ -75,6 +75,23 @@ def test_a_host_that_no_cell_has_is_refused(
     assert cell.dump() == before
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_a_plan_of_another_region_is_not_carried_out(
+    cell: CellFile, tmp_path: Path, capsys: pytest.CaptureFixture[str], known: bool
+) -> None:
+    """Its cell has the same name, and its hosts too. A plan of 0.1.0 has no uuid of its cell."""
+    sql = "UPDATE cell_mappings SET uuid = 'of another region'"
+    with contextlib.closing(sqlite3.connect(tmp_path / "api.sqlite")) as api, api:
+        api.execute(sql)
+    path, before = tmp_path / "plan.json", cell.dump()
+    if not known:
+        path.write_text(re.sub(r',\s*"database": "[^"]*"', "", path.read_text()))
+    assert apply(tmp_path, "--yes", "--class", "ghost-owner") == (14 if known else 0)
+    reason = "cell cell1 is not among the named databases, with the uuid 11111111-1111-1111-1111-111111111111"
+    assert (reason in capsys.readouterr().err) is known
+    assert (cell.dump() == before) is known
+
+
 def test_nothing_of_it_was_chosen(cell: CellFile, tmp_path: Path) -> None:
     before = cell.dump()
     assert apply(tmp_path, "--yes", "--class", "K") == 0
