@@ -3,7 +3,7 @@
 import argparse
 import itertools
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -37,30 +37,16 @@ from gpustack.repair.show import explanation
 from gpustack.repair.verdict import PlannedVerdict, Status, Verdict
 
 QUIET = ("protected", "heals")
-
-
-_COLUMNS: tuple[Column[PlannedVerdict], ...] = (
-    Column("class", itemgetter("class"), "Class", lambda verdict: label(verdict["class"])),
-    Column("title", itemgetter("title")),
-    Column("status", itemgetter("status"), "Status"),
-    Column("cell", itemgetter("cell"), "Cell"),
-    Column("host", itemgetter("host"), "Host"),
-    Column("node", itemgetter("node")),
-    Column("host_state", itemgetter("host_state")),
-    Column(
-        "devices",
-        itemgetter("devices"),
-        "Devices",
-        lambda verdict: " ".join(device["address"] for device in verdict["devices"]),
-    ),
-    Column("instance", itemgetter("instance"), "Instance"),
-    Column("evidence", itemgetter("evidence")),
-    Column("because", itemgetter("because")),
-    Column("repair", itemgetter("repair"), "Repair"),
-    *(
-        Column[PlannedVerdict](key, itemgetter(key))
-        for key in ("migrations", "stop_service", "asks", "advice", "allocation")
-    ),
+_TEXTS: Mapping[str, Callable[[PlannedVerdict], str] | None] = {
+    "class": lambda verdict: label(verdict["class"]),
+    "devices": lambda verdict: " ".join(device["address"] for device in verdict["devices"]),
+    **dict.fromkeys(("status", "cell", "host", "instance", "repair")),
+}
+"""The columns for people, with their texts; None for the value itself."""
+_COLUMNS = tuple(
+    Column[PlannedVerdict](key, itemgetter(key), key.capitalize() if key in _TEXTS else "", _TEXTS.get(key))
+    for key in PlannedVerdict.__annotations__
+    if key in PlannedVerdict.__required_keys__
 )
 
 

@@ -9,7 +9,8 @@ from gpustack.base.text import quoted
 
 JOBS: Mapping[str, Sequence[str]] = data_table("jobs.toml")
 """The commands' objects by job, in the order of the documentation's front page."""
-_OF_CLOUD = "capacity cloud flavor gpu history image quota reclaim report support tenancy undo why".split()  # noqa: SIM905
+OF_CLOUD = "capacity cloud flavor gpu history image quota reclaim report support tenancy undo why".split()  # noqa: SIM905
+"""The objects of the commands that need the cloud alone: ``openstack`` has them too."""
 OTHERS = "Other commands"
 """The job of the commands of other distributions."""
 
@@ -23,19 +24,10 @@ def by_job(names: Iterable[str]) -> Mapping[str, list[str]]:
     return {job: of_job for job, of_job in grouped.items() if of_job}
 
 
-def plugin_entries(commands: Mapping[str, str]) -> dict[str, str]:
-    """The entry points of ``openstack``: those of the commands that need the cloud alone.
-
-    :param commands: the entry points of ``gpustack`` by name, such as ``flavor_list``.
-    """
-    chosen = {name: value for name, value in commands.items() if name.partition("_")[0] in _OF_CLOUD}
-    return {f"gpu_{name.removeprefix('gpu_')}": value for name, value in chosen.items()}
-
-
 def gpustack_name(name: str) -> str:
     """The command of ``gpustack`` that ``openstack`` has under this name: ``gpu flavor list``."""
     inner = name.removeprefix("gpu ")
-    return inner if inner.split(" ")[0] in _OF_CLOUD else name
+    return inner if inner.split(" ")[0] in OF_CLOUD else name
 
 
 def typed(name: str, chosen: Mapping[str, str | None], *, openstack: bool) -> str:
@@ -44,7 +36,7 @@ def typed(name: str, chosen: Mapping[str, str | None], *, openstack: bool) -> st
     :param name: the name in ``gpustack``.
     :param chosen: the options of ``openstack`` itself; None for one that is not given.
     """
-    if not openstack or name.partition(" ")[0] not in _OF_CLOUD:
+    if not openstack or name.partition(" ")[0] not in OF_CLOUD:
         return f"gpustack {name}"
     options = (f"{option} {quoted(value)}" for option, value in chosen.items() if value)
     return " ".join(("openstack", *options, "gpu", name.removeprefix("gpu ")))

@@ -118,12 +118,12 @@ class LimitsCloud:
         :raises CloudError: if it cannot be read.
         """
         self._sign_in()
-        kind, key = ("registered_limits", "default_limit") if project is None else ("limits", "resource_limit")
+        kind, key = _kind(project)
         owner = {} if project is None else {"project_id": project}
         query = urlencode({**self._of_nova, "resource_name": f"{CLASS}{resource_class}", **owner})
         doing = "read a limit"
         with well_formed(doing):
-            return next((_limit(entry, key) for entry in self._get(f"/{kind}?{query}", doing)[kind]), None)
+            return next((_limit(entry, key) for entry in self._get(f"/{kind}s?{query}", doing)[f"{kind}s"]), None)
 
     def own(self) -> tuple[Present, Project]:
         """Return the defaults and the limits of the project of the token, with its use: every user may."""
@@ -173,29 +173,20 @@ class LimitsCloud:
 
     def create(self, resource_class: str, project: str | None, limit: int, description: str) -> None:
         """Create a limit; the default of all projects if ``project`` is None."""
-        name = f"{CLASS}{resource_class}"
-        entry: dict[str, Any] = {**self._of_nova, "resource_name": name, "description": description}
-        if project is None:
-            body = {"registered_limits": [{**entry, "default_limit": limit}]}
-            self._send("POST", "/registered_limits", "create a registered limit", body)
-        else:
-            body = {"limits": [{**entry, "project_id": project, "resource_limit": limit}]}
-            self._send("POST", "/limits", "create a limit", body)
+        kind, key = _kind(project)
+        of_class = {**self._of_nova, "resource_name": f"{CLASS}{resource_class}", "description": description}
+        entry = {**of_class, **({} if project is None else {"project_id": project}), key: limit}
+        self._send("POST", f"/{kind}s", f"create a {kind.replace('_', ' ')}", {f"{kind}s": [entry]})
 
     def change(self, limit: Limit, value: int) -> None:
         """Change a limit."""
-        if limit.project is None:
-            body = {"registered_limit": {"default_limit": value}}
-            self._send("PATCH", f"/registered_limits/{limit.id}", "change a registered limit", body)
-        else:
-            body = {"limit": {"resource_limit": value}}
-            self._send("PATCH", f"/limits/{limit.id}", "change a limit", body)
+        kind, key = _kind(limit.project)
+        self._send("PATCH", f"/{kind}s/{limit.id}", f"change a {kind.replace('_', ' ')}", {kind: {key: value}})
 
     def delete(self, limit: Limit) -> None:
         """Delete a limit; a missing one is not an error."""
-        kind = "registered_limits" if limit.project is None else "limits"
         with tolerating(MISSING):
-            self._send("DELETE", f"/{kind}/{limit.id}", "delete a limit")
+            self._send("DELETE", f"/{_kind(limit.project)[0]}s/{limit.id}", "delete a limit")
 
     @cached_property
     def _of_nova(self) -> dict[str, str]:
@@ -236,6 +227,11 @@ class LimitsCloud:
 
     def _send(self, method: str, path: str, doing: str, body: object = None) -> None:
         request(self._reading, "identity", method, path, doing, body=body, forbidden=_FORBIDDEN)
+
+
+def _kind(project: str | None) -> tuple[str, str]:
+    """The kind of a limit, and the key of its value; a default has no project."""
+    return ("registered_limit", "default_limit") if project is None else ("limit", "resource_limit")
 
 
 def _of_classes(entries: Iterable[Mapping[str, Any]], key: str, region: str | None = None) -> tuple[Limit, ...]:

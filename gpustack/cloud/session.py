@@ -97,7 +97,7 @@ def connect(cloud: str | None = None, region: str | None = None) -> Connection:
     import openstack.exceptions
 
     try:
-        chosen = {"region_name": region} if region else {}
+        chosen: dict[str, Any] = {"region_name": region} if region else {}
         config = openstack.config.OpenStackConfig(**checked_locations()).get_one(cloud=cloud, **chosen)
         return limited(openstack.connection.Connection(config=config))
     except (openstack.exceptions.ConfigException, keystoneauth1.exceptions.ClientException, *MISFIT) as error:

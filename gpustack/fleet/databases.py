@@ -29,6 +29,7 @@ from gpustack.spec.extra_specs import ALIAS, parse_alias
 
 _WRONG = frozenset({Status.STALE, Status.HEALS, Status.REPORT, Status.STUCK})
 _DOUBT = Status.UNDECIDED
+_AS_STORED = ("vendor_id", "product_id", "dev_type", "status")
 _MOVING = frozenset({"resized", "building"})
 
 
@@ -70,10 +71,7 @@ def cells(sources: Sources) -> tuple[Answers, Sequence[Cell]]:
                                 host=view.node.host or "",
                                 node=view.node.hypervisor_hostname or view.node.host or "",
                                 address=row.address.lower(),
-                                vendor_id=row.vendor_id,
-                                product_id=row.product_id,
-                                dev_type=row.dev_type,
-                                status=row.status,
+                                **{name: getattr(row, name) for name in _AS_STORED},
                                 numa_node=numa.get(row.id),
                                 parent=(row.parent_addr or "").lower(),
                                 owner=row.instance_uuid or "",
@@ -89,15 +87,9 @@ def cells(sources: Sources) -> tuple[Answers, Sequence[Cell]]:
             gaps.append(Gap(source=Source.DATABASE, reason=f"the rows of cell {cell.name} are missing: {error.what}"))
     if failure is not None and not read:
         raise failure
-    answers = Answers(
-        rows=tuple(rows),
-        servers=tuple(servers.values()),
-        everything=not gaps,
-        verdicts=tuple(verdicts),
-        disabled_cells=frozenset(cell.name for cell in read if cell.disabled),
-        gaps=tuple(gaps),
-    )
-    return answers, read
+    answers = Answers(rows=tuple(rows), servers=tuple(servers.values()), verdicts=tuple(verdicts), gaps=tuple(gaps))
+    disabled = frozenset(cell.name for cell in read if cell.disabled)
+    return replace(answers, everything=not gaps, disabled_cells=disabled), read
 
 
 def _found(verdicts: Iterable[CleanupVerdict], *, gone: bool) -> Iterator[Verdict]:
@@ -133,13 +125,8 @@ def _owners(reader: CellReader, uuids: Iterable[str]) -> dict[str, Server]:
 def _server(record: InstanceRecord) -> Server:
     return Server(
         id=record.uuid,
-        name=record.name,
-        project=record.project,
-        user=record.user,
-        host=record.host,
-        node=record.node,
+        **{name: getattr(record, name) for name in ("name", "project", "user", "host", "node", "flavor")},
         status=record.vm_state,
-        flavor=record.flavor,
         devices=parse_alias(str(record.extra_specs.get(ALIAS) or "")),
         since=record.launched_at,
         placed=bool(record.host),

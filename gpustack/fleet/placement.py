@@ -21,6 +21,7 @@ _CLASSES = ("MEMORY_MB", "VCPU", "PCPU", "DISK_GB")
 """One of these is free on almost every host."""
 _UNKNOWN = frozenset({404, 406})
 """Answers of a Placement that does not know the microversion: its Nova cannot report devices."""
+_LISTED = ("uuid", "name", "root", "node", "address", "mediated")
 _DOING = "read the devices in Placement"
 
 
@@ -65,18 +66,8 @@ def devices(cloud: Connection) -> tuple[Device, ...] | None:
     """
     known: list[Device] = []
     with tolerating(*_UNKNOWN):
-        known = [
-            Device(
-                uuid=entry.uuid,
-                name=entry.name,
-                root=entry.root,
-                node=entry.node,
-                address=entry.address,
-                mediated=entry.mediated,
-            )
-            for entry in placement.listed(cloud)
-            if entry.address
-        ]
+        listed = [entry for entry in placement.listed(cloud) if entry.address]
+        known = [Device(**{name: getattr(entry, name) for name in _LISTED}) for entry in listed]
     return tuple(_counted(cloud, known)) or None if known else None
 
 

@@ -117,15 +117,8 @@ def _event(entry: Mapping[str, object]) -> str:
 
 
 def _holder(entry: Mapping[str, object]) -> str:
-    known = (
-        ("project", entry["project_name"] or entry["project"]),
-        ("user", entry["user_name"] or entry["user"]),
-        ("flavor", entry["flavor"]),
-        ("status", entry["status"]),
-        ("since", entry["since"]),
-    )
+    titles = ("project", "user", "flavor", "status", "since")
+    known = [f"{title} {value}" for title in titles if (value := entry.get(f"{title}_name") or entry[title])]
     name = entry["server_name"] or entry["server"] or "unknown consumer"
-    moving = ", held by its migration" if entry["migration"] else ""
-    return (
-        ", ".join([f"{name} ({entry['consumer']})", *(f"{title} {value}" for title, value in known if value)]) + moving
-    )
+    moving = ["held by its migration"] if entry["migration"] else []
+    return ", ".join([f"{name} ({entry['consumer']})", *known, *moving])

@@ -108,8 +108,8 @@ def _of_cell(name: str, template: object, default: str | None) -> Database:
         return Database(name=name, url=sa.URL.create("sqlite"), problem=problem)
 
 
-def from_nova_conf(paths: Sequence[Path]) -> tuple[Database, str | None]:
-    """Return the API database of a nova configuration, and ``[database] connection`` (None if not set).
+def from_nova_conf(paths: Sequence[Path]) -> tuple[Database, str | None, timedelta]:
+    """Return the API database of a nova configuration, ``[database] connection`` (None if not set), service_down_time.
 
     :raises NovaConfigError: if a file cannot be read, or the files name no API database.
     :raises DatabaseError: if the connection is not a database URL that gpustack accepts.
@@ -122,13 +122,6 @@ def from_nova_conf(paths: Sequence[Path]) -> tuple[Database, str | None]:
             where=", ".join(configuration.files),
             remedy="name the configuration of nova-api (a compute host's has no database), or one cell with --db-url",
         )
-    return database("API database", api), main or None
-
-
-def service_down_time(paths: Sequence[Path]) -> timedelta:
-    """Return ``[DEFAULT] service_down_time``; Nova's default, 60 s, if the files do not set it.
-
-    :raises NovaConfigError: if a file cannot be read.
-    """
-    settings = read_files([file for path in paths for file in files_of(path)]).effective(_SERVICE_DOWN_TIME)
-    return timedelta(seconds=int(settings[-1].value) if settings and settings[-1].value.isdigit() else 60)
+    down = configuration.effective(_SERVICE_DOWN_TIME)
+    seconds = int(down[-1].value) if down and down[-1].value.isdigit() else 60  # Nova's default
+    return database("API database", api), main or None, timedelta(seconds=seconds)

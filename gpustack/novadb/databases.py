@@ -58,13 +58,8 @@ class Database:
 
     @property
     def _in_query(self) -> tuple[str, ...]:
-        options = self.url.query.items()
-        return tuple(
-            text
-            for name, value in options
-            if "pass" in name.lower()
-            for text in ((value,) if isinstance(value, str) else value)
-        )
+        options = self.url.normalized_query.items()
+        return tuple(text for name, values in options if "pass" in name.lower() for text in values)
 
     def __repr__(self) -> str:
         return f"Database({self.where})"

@@ -34,6 +34,7 @@ class Mappings:
     def __init__(self, connection: sa.Connection) -> None:
         """:param connection: a snapshot of the API database."""
         self._connection = connection
+        self._has_hosts = sa.inspect(connection).has_table(tables.host_mappings.name)
         cells = connection.execute(sa.select(*tables.cell_mappings.columns)).all()
         self._cells = {number: Pointer(cell=uuid, name=name or uuid) for number, uuid, name in cells}
 
@@ -55,7 +56,7 @@ class Mappings:
         mapping = tables.host_mappings.c
         query = sa.select(mapping.host, mapping.cell_id)
         names = [None] if hosts is None else batches(map(key, hosts))
-        if not sa.inspect(self._connection).has_table(tables.host_mappings.name):
+        if not self._has_hosts:
             return {}
         return {
             key(host): self._pointer(number)
@@ -68,7 +69,7 @@ class Mappings:
 
     def lost_cells(self) -> list[int]:
         """Return the ids of cells that ``host_mappings`` names and ``cell_mappings`` does not have."""
-        if not sa.inspect(self._connection).has_table(tables.host_mappings.name):
+        if not self._has_hosts:
             return []
         number = tables.host_mappings.c.cell_id
         return list(self._connection.scalars(sa.select(number).distinct().where(number.not_in(list(self._cells)))))

@@ -80,27 +80,23 @@ class OtherCells:
                     records[uuid][cell.uuid] = not record.deleted
             except DatabaseError as error:
                 unread[cell.uuid] = f"it may be in cell {cell.name}, which could not be asked: {error.what}"
-                for uuid in here:
-                    found[uuid].doubts.append(f"instance {uuid}: {unread[cell.uuid]}")
             else:
                 names[cell.uuid] = cell.name
+        pointers: Mapping[str, Pointer] = {}
         try:
             with databases.errors_of(self.api):
                 mappings = self._mapped(self.api)
                 pointers, lost = mappings.of_instances(here), mappings.lost_cells() if here else []
+            of_all = [worded(finding(Code.CELL_WITHOUT_RECORD, place=f"cell {n}", number=n)) for n in lost]
         except DatabaseError as error:
-            for uuid in here:
-                found[uuid].doubts.append(f"the API database could not be asked: {error.what}")
-            return found
-        for uuid in here:
-            found[uuid].doubts += [
-                worded(finding(Code.CELL_WITHOUT_RECORD, place=f"cell {number}", number=number)) for number in lost
-            ]
+            of_all = [f"the API database could not be asked: {error.what}"]
+        for uuid, elsewhere in found.items():
             pointer = pointers.get(uuid)
-            others = (reason for cell, reason in unread.items() if pointer is None or pointer.cell != cell)
-            found[uuid].unread = [f"instance {uuid}: {reason}" for reason in others]
+            doubts = {cell: f"instance {uuid}: {reason}" for cell, reason in unread.items()}
+            elsewhere.doubts += [*doubts.values(), *of_all]
+            elsewhere.unread = [doubt for cell, doubt in doubts.items() if pointer is None or pointer.cell != cell]
             if wrong := contradiction(uuid, pointer, records[uuid], names):
-                found[uuid].doubts.append(worded(wrong))
+                elsewhere.doubts.append(worded(wrong))
         return found
 
     def identity(self, connection: sa.Connection, cell: Cell, hosts: Collection[str] | None) -> Identity:

@@ -54,19 +54,10 @@ def instance_columns(connection: sa.Connection) -> list[sa.ColumnElement[Any]]:
 
 def instance(row: Sequence[Any], cell: str) -> Instance:
     """Convert a row of ``instances``, with its columns in the order of :data:`INSTANCE`."""
-    uuid, host, node, vm_state, task_state, deleted, hidden, display_name, updated_at, deleted_at = row
-    return Instance(
-        uuid=uuid.lower(),
-        host=host,
-        node=node,
-        vm_state=vm_state,
-        task_state=task_state,
-        deleted=deleted or 0,
-        hidden=bool(hidden),
-        display_name=display_name,
-        cell=cell,
-        updated_at=_later(updated_at, deleted_at),
-    )
+    known = dict(zip(INSTANCE, row, strict=True))
+    known |= {"uuid": known["uuid"].lower(), "deleted": known["deleted"] or 0, "hidden": bool(known["hidden"])}
+    moment = _later(known.pop("updated_at"), known.pop("deleted_at"))
+    return Instance(**known, cell=cell, updated_at=moment)
 
 
 def _later(moment: datetime | None, other: datetime | None) -> datetime | None:

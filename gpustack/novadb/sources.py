@@ -38,9 +38,9 @@ class Sources:
         :raises NovaConfigError: if a file cannot be read, or the files name no API database.
         :raises DatabaseError: if the API database cannot be read, or has no cell with hosts.
         """
-        api, main = cells.from_nova_conf(paths)
+        api, main, service_down_time = cells.from_nova_conf(paths)
         known = cells.cells(api, main)
-        sources = cls(api=api, cells=known, all_cells=known, service_down_time=cells.service_down_time(paths))
+        sources = cls(api=api, cells=known, all_cells=known, service_down_time=service_down_time)
         if not sources.with_hosts:
             remedy = "check [api_database] connection; nova-manage cell_v2 list_cells shows the cells"
             raise DatabaseError("the API database has no cell with hosts", where=api.where, remedy=remedy)

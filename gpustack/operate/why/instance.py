@@ -346,16 +346,8 @@ def _follow(cloud: Connection, found: InstanceAnswer, sources: WhySources) -> No
         where = Selection(hosts=frozenset(hosts), instance=server.id)
         plan = _or_gap(found, lambda: make(sources.databases(), where, None, usages))  # type: ignore[misc]
         for verdict in plan.verdicts if plan else ():
-            found.findings.append(
-                finding(
-                    Code.WHY_DISAGREEMENT,
-                    place=server.label,
-                    klass=verdict.klass,
-                    title=verdict.title,
-                    because=verdict.because,
-                    host=verdict.host,
-                )
-            )
+            values = {name: getattr(verdict, name) for name in ("klass", "title", "because", "host")}
+            found.findings.append(finding(Code.WHY_DISAGREEMENT, place=server.label, **values))
     if server.count:
         log = _or_gap(found, lambda: console_log(cloud, server.id)) or ""
         facts = console.facts(log, check.consoles(), table())

@@ -113,7 +113,7 @@ def test_references_in_nova_conf(tmp_path: Path) -> None:
     )
     (tmp_path / "nova.conf.d").mkdir()
     (tmp_path / "nova.conf.d" / "ip.conf").write_text("[DEFAULT]\nmy_ip = 192.0.2.8\n")
-    api, main_connection = cells.from_nova_conf([tmp_path])
+    api, main_connection, _down = cells.from_nova_conf([tmp_path])
     assert (api.url.password, api.url.host) == ("a$b$$", "192.0.2.8")
     assert main_connection == "mysql://nova:a$b@$nowhere/nova"
 

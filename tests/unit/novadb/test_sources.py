@@ -49,7 +49,7 @@ def test_an_api_database_without_cells_is_refused(tmp_path: Path, cells: dict[st
     path = nova_conf(tmp_path, cells)
     with sa.create_engine(f"sqlite:///{tmp_path}/api.sqlite", poolclass=sa.NullPool).begin() as connection:
         connection.exec_driver_sql(f"UPDATE cell_mappings SET uuid = '{CELL0}'")
-    with pytest.raises(DatabaseError, match="API database .* has no cell with hosts"):
+    with pytest.raises(DatabaseError, match=r"API database .* has no cell with hosts"):
         Sources.from_nova_conf([path])
 
 

@@ -10,7 +10,13 @@ import tomllib
 from pathlib import Path
 
 from gpustack.cli.cloud import OpenStackCommand
-from gpustack.cli.registry import OTHERS, by_job, plugin_entries
+from gpustack.cli.registry import OF_CLOUD, OTHERS, by_job
+
+
+def plugin_entries(commands: dict[str, str]) -> dict[str, str]:
+    """The entry points of ``openstack``: those of the commands that need the cloud alone."""
+    chosen = {name: value for name, value in commands.items() if name.partition("_")[0] in OF_CLOUD}
+    return {f"gpu_{name.removeprefix('gpu_')}": value for name, value in chosen.items()}
 
 
 def loaded_by(statement: str) -> set[str]:
