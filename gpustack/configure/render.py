@@ -7,7 +7,9 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
 
+from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, Severity, finding
+from gpustack.base.host_groups import pattern
 from gpustack.base.text import listed
 from gpustack.configure import providers
 from gpustack.configure.deployed import ALIAS, Existing, is_faulty, rendered_devices
@@ -173,7 +175,7 @@ def _aliases(
         if not replaces or setting.path != ALIAS.path or is_faulty(setting):
             yield from _alias_in_the_way(setting, wanted)
         elif _of_one_host(setting, directories):
-            yield finding(Code.OVERRIDDEN_BY_LATER_FILE, place=setting.place, line=_named(setting))
+            yield _about(setting, Code.OVERRIDDEN_BY_LATER_FILE)
         elif _beside(setting, directories):
             yield from _alias_in_the_way(setting, wanted)
 
@@ -187,15 +189,13 @@ def _devices(
         # kolla-ansible merges HOST/SERVICE.conf after HOST/nova.conf.
         is_later = _of_one_host(setting, directories) and Path(setting.file).name != "nova.conf"
         if is_later and setting.path == option.path:
-            yield finding(Code.OVERRIDDEN_BY_LATER_FILE, place=setting.place, line=_named(setting))
+            yield _about(setting, Code.OVERRIDDEN_BY_LATER_FILE)
         elif setting.is_template:
             yield from _template_in_the_way(setting, wanted, names.having(source))
         else:
             stays = not replaces or setting.path != option.path or is_faulty(setting) or _beside(setting, directories)
-            for host in names.having(source):
-                # Else a line that matches only rendered devices is replaced; any other one is carried over.
-                if stays or not offered(parse_line(setting.value), host) <= rendered_devices(wanted, host):
-                    yield from _device_in_the_way(setting, wanted, host)
+            # Else a line that matches only rendered devices is replaced; any other one is carried over.
+            yield from _device_in_the_way(setting, wanted, names.having(source), only_more=not stays)
 
 
 def _of_one_host(setting: Setting, directories: Collection[Path]) -> bool:
@@ -217,7 +217,7 @@ def _decided_for_one_host(
     for option in _of_one_value(wanted) if directories else ():
         for _, setting in existing.effective(option):
             if _of_one_host(setting, directories) and not _right(setting, option, wanted):
-                yield finding(Code.OVERRIDDEN_BY_LATER_FILE, place=setting.place, line=_named(setting))
+                yield _about(setting, Code.OVERRIDDEN_BY_LATER_FILE)
 
 
 def _template_in_the_way(setting: Setting, wanted: DesiredConfig, hosts: Sequence[Host]) -> Iterator[Finding]:
@@ -226,7 +226,7 @@ def _template_in_the_way(setting: Setting, wanted: DesiredConfig, hosts: Sequenc
     if names:
         conflict = "if the same cards match, Nova goes by the first entry that fits"
         why = f" on {listed(names, 5)}, and is a Jinja expression: {conflict}"
-        yield finding(Code.FOREIGN_LINE_IN_FORCE, place=setting.place, line=_named(setting), why=why)
+        yield _about(setting, Code.FOREIGN_LINE_IN_FORCE, why=why)
 
 
 def _alias_in_the_way(setting: Setting, wanted: DesiredConfig) -> Iterator[Finding]:
@@ -242,37 +242,35 @@ def _alias_in_the_way(setting: Setting, wanted: DesiredConfig) -> Iterator[Findi
             continue
         same = {**alias, "name": own_alias.name} == own_alias.to_dict()
         if same and wanted.placement != "schedule":
-            yield finding(
-                Code.FOREIGN_LINE_IN_FORCE, place=setting.place, line=_named(setting), why=": the same alias twice"
-            )
+            yield _about(setting, Code.FOREIGN_LINE_IN_FORCE, why=": the same alias twice")
         else:
             why = "" if same else ", and not the same"
-            yield finding(
-                Code.ALIAS_DEFINED_ELSEWHERE, place=setting.place, line=_named(setting), alias=own_alias.name, why=why
-            )
+            yield _about(setting, Code.ALIAS_DEFINED_ELSEWHERE, alias=own_alias.name, why=why)
         return
 
 
-def _device_in_the_way(setting: Setting, wanted: DesiredConfig, host: Host) -> Iterator[Finding]:
+def _device_in_the_way(
+    setting: Setting, wanted: DesiredConfig, hosts: Sequence[Host], *, only_more: bool
+) -> Iterator[Finding]:
+    """A device_spec that matches rendered devices of hosts; with ``only_more``, only of hosts where it matches more."""
     try:
         specs = parse_line(setting.value)
     except EntryError as error:
         yield error.finding(setting.place, "device_spec")
         return
-    matched, types = offered(specs, host), wanted.mediated.get(host.hostname, ())
-    for address in sorted(matched.intersection(address for section in types for address in section.addresses)):
-        other = f"the rendered device_addresses of {host.hostname}"
-        yield finding(
-            Code.CARD_OFFERED_TWICE, place=setting.place, severity=Severity.ERROR, address=address, other=other
-        )
-    shared = sorted(matched & rendered_devices(wanted, host))
-    if shared:
-        yield finding(
-            Code.FOREIGN_LINE_IN_FORCE,
-            place=setting.place,
-            line=_named(setting),
-            why=f": it matches {', '.join(shared)} on {host.hostname} too, and Nova goes by the first entry that fits",
-        )
+    twice, shared = [], []
+    for host in hosts:
+        matched, rendered, name = offered(specs, host), rendered_devices(wanted, host), host.hostname
+        if not only_more or not matched <= rendered:
+            mediated = {address for section in wanted.mediated.get(name, ()) for address in section.addresses}
+            twice += [(address, name) for address in sorted(matched & mediated)]
+            shared += [(", ".join(sorted(both)), name) for both in [matched & rendered] if both]
+    for address, names in by_key(twice).items():
+        other, grave = f"the rendered device_addresses of {pattern(names)}", Severity.ERROR
+        yield finding(Code.CARD_OFFERED_TWICE, place=setting.place, severity=grave, address=address, other=other)
+    for addresses, names in by_key(shared).items():
+        why = f": it matches {addresses} on {pattern(names)} too, and Nova goes by the first entry that fits"
+        yield _about(setting, Code.FOREIGN_LINE_IN_FORCE, why=why)
 
 
 def _later(existing: Existing, wanted: DesiredConfig, own_file: str, *, drop_in: bool) -> Iterator[Finding]:
@@ -287,7 +285,7 @@ def _later(existing: Existing, wanted: DesiredConfig, own_file: str, *, drop_in:
                 continue
             for setting in foreign(source.configuration.effective(option)):
                 if not _right(setting, option, wanted) and _read_later(setting.file, own_file):
-                    yield finding(Code.OVERRIDDEN_BY_LATER_FILE, place=setting.place, line=_named(setting))
+                    yield _about(setting, Code.OVERRIDDEN_BY_LATER_FILE)
             if not drop_in or source.with_files is False:
                 continue
             for setting in foreign(source.configuration.named_last().effective(option)):
@@ -295,13 +293,7 @@ def _later(existing: Existing, wanted: DesiredConfig, own_file: str, *, drop_in:
                     values_kept = kept(source, setting, wanted) if option.name == FILTERS.name else _types(wanted)
                     value = ",".join(values_kept) if option.kind == "list" else "true"
                     grave = Severity.ERROR if source.with_files else None
-                    yield finding(
-                        Code.LINE_DECIDES_WITH_CONFIG_FILE,
-                        place=setting.place,
-                        severity=grave,
-                        line=_named(setting),
-                        value=value,
-                    )
+                    yield _about(setting, Code.LINE_DECIDES_WITH_CONFIG_FILE, severity=grave, value=value)
 
 
 def _in_later_keys(existing: Existing, wanted: DesiredConfig, own_key: str) -> Iterator[Finding]:
@@ -311,7 +303,7 @@ def _in_later_keys(existing: Existing, wanted: DesiredConfig, own_key: str) -> I
             _, of_resource, key = PurePath(setting.file).name.rpartition(":")
             later = of_resource and key > own_key
             if source.services == ("compute",) and later and not _right(setting, option, wanted):
-                yield finding(Code.OVERRIDDEN_BY_LATER_FILE, place=setting.place, line=_named(setting))
+                yield _about(setting, Code.OVERRIDDEN_BY_LATER_FILE)
 
 
 def _of_one_value(wanted: DesiredConfig) -> Iterator[Option]:
@@ -350,5 +342,7 @@ def _available(existing: Existing, wanted: DesiredConfig) -> Iterator[Finding]:
             yield finding(Code.PCI_FILTER_UNAVAILABLE, place=settings[-1].place)
 
 
-def _named(setting: Setting) -> str:
-    return f"[{setting.group}] {setting.name}"
+def _about(setting: Setting, code: Code, *, severity: Severity | None = None, **values: str) -> Finding:
+    """A finding about a line, which it names."""
+    line = f"[{setting.group}] {setting.name}"
+    return finding(code, place=setting.place, severity=severity, line=line, **values)

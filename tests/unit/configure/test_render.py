@@ -216,6 +216,16 @@ def test_what_stands_in_the_way_is_named_with_its_line(tmp_path, text, placement
     assert codes(rendered("drop-in", placement=placement, existing=sources(file))) == expected
 
 
+def test_a_line_in_force_on_equal_hosts_is_one_finding(tmp_path):
+    hosts = [host("k4200-prepared", hostname=f"gpu0{number}") for number in (1, 2, 3)]
+    text = SPEC.replace("gpu01", "gpu0*").replace("RELEASE", "2025.2").replace("PLACEMENT", "off")
+    (tmp_path / "nova.conf").write_text('[pci]\ndevice_spec = {"vendor_id": "10de"}\n')
+    desired = wanted(parse_spec(text, "gpustack.yaml"), hosts, release=releases.release("2025.2"))
+    findings = render(desired, deployment="drop-in", hosts=hosts, existing=sources(tmp_path / "nova.conf")).findings
+    (finding,) = (f for f in findings if f.code == "GPU312")
+    assert "0000:84:00.0, 0000:88:00.0 on gpu[01:03] too" in finding.message
+
+
 def test_a_later_file_that_decides_is_an_error(tmp_path):
     (tmp_path / "nova.conf").write_text("[DEFAULT]\n")
     (tmp_path / "nova.conf.d").mkdir()
