@@ -7,7 +7,7 @@ from gpustack.base.errors import NovaConfigError, UsageError
 from gpustack.base.files import file_error, read_text, write_atomic
 from gpustack.base.operations import RemoveFile, WriteFile
 from gpustack.configure.rendered import RenderedFile
-from gpustack.nova_options.markers import has_ours, without_ours
+from gpustack.nova_options.markers import ended_as, has_ours, without_ours
 
 
 def changes(files: Iterable[RenderedFile], root: Path) -> list[WriteFile]:
@@ -37,7 +37,7 @@ def stale(files: Iterable[RenderedFile], root: Path, patterns: Iterable[str]) ->
         if not rest.strip():
             yield RemoveFile(why="", path=str(path), before=before)
         else:
-            yield WriteFile(why="", path=str(path), content=f"{rest.rstrip()}\n", before=before)
+            yield WriteFile(why="", path=str(path), content=rest.rstrip() + ended_as(before, "\n"), before=before)
 
 
 def carry_out(operation: WriteFile | RemoveFile) -> None:

@@ -16,7 +16,7 @@ from gpustack.configure.desired import DesiredConfig
 from gpustack.configure.sections import Carried, ConfigSection, sections
 from gpustack.configure.sources import PLACEMENT, Source
 from gpustack.hosts.facts.model import Host
-from gpustack.nova_options.markers import MARK, without_block, without_ours
+from gpustack.nova_options.markers import MARK, ended_as, without_block, without_ours
 from gpustack.spec.document import entries
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class RenderedFile:
             what = "gpustack did not write this file, and would replace all of it"
             remedy = "move the file away, or give `nova render` another --out"
             raise NovaConfigError(what, where=place or self.path, remedy=remedy)
-        return f"{foreign.rstrip()}\n\n{self.text}" if foreign.strip() else self.text
+        return foreign.rstrip() + ended_as(before, f"\n\n{self.text}" if foreign.strip() else self.text)
 
     def to_dict(self) -> dict[str, object]:
         """The file as plain data for JSON."""

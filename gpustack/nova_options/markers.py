@@ -61,6 +61,11 @@ def without_block(text: str, where: str) -> str:
     return "".join(outside)
 
 
+def ended_as(file: str, text: str) -> str:
+    """A text for a file, with the line ends of its first line."""
+    return text.replace("\n", "\r\n") if file.partition("\n")[0].endswith("\r") else text
+
+
 def without_ours(text: str, where: str) -> str:
     """The text without gpustack's lines; empty for a file that gpustack wrote as a whole."""
     return "" if text.startswith(MARK) else without_block(text, where)

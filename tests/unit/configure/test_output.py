@@ -112,3 +112,17 @@ def test_foreign_files_beside_the_rendered_ones_need_not_be_text(tmp_path: Path)
     (tmp_path / "ours.conf").write_bytes(OURS.encode() + b"\xff\n")
     with pytest.raises(NovaConfigError, match="is not UTF-8"):
         list(stale([rendered()], tmp_path, ["*.conf"]))
+
+
+def test_a_file_with_crlf_keeps_its_line_ends(tmp_path: Path) -> None:
+    path, before = tmp_path / NAME, "[DEFAULT]\r\ndebug = true\r\n"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(before.encode())
+    file = rendered("", OURS, shared=True)
+    (change,) = changes([file], tmp_path)
+    assert change.content == f"{before}\r\n" + OURS.replace("\n", "\r\n")
+    carry_out(change)
+    assert changes([file], tmp_path) == []
+    (removal,) = stale([], tmp_path, ["etc/**/*.conf"])
+    assert isinstance(removal, WriteFile)
+    assert removal.content == before
