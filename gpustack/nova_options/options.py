@@ -112,7 +112,9 @@ class ValueType:
         try:
             self.parser(text)
         except (ValueError, TypeError) as error:
-            return str(error)
+            # oslo.config prints the permitted numbers with its own type.
+            text, choices = str(error), getattr(self.parser, "choices", None)
+            return text.replace(str(choices), str([*choices])) if choices else text
         return None
 
     @property

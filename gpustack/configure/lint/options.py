@@ -51,6 +51,7 @@ def _deprecated(setting: Setting, option: Option) -> Iterator[Finding]:
             name=setting.name,
             new_group=option.group,
             new_name=option.name,
+            both="; lines under both names add up" if option.kind == "multi" else "",
         )
 
 
@@ -82,14 +83,9 @@ def _unknown(setting: Setting, table: OptionTable, configured: set[str], release
         hint = f"; it belongs in [{meant.group}]"
     if meant and (section := _intended_section(setting, table)) is not None:
         hint = f"; to oslo.config [{setting.group}] is another section: write [{section}]"
-    unset = meant is not None and not {meant.path, *meant.old_names} & configured
+    grave = Severity.ERROR if meant and not {meant.path, *meant.old_names} & configured else None
     return finding(
-        Code.OPTION_UNKNOWN,
-        place=setting.place,
-        severity=Severity.ERROR if unset else None,
-        group=setting.group,
-        name=setting.name,
-        hint=hint,
+        Code.OPTION_UNKNOWN, place=setting.place, severity=grave, group=setting.group, name=setting.name, hint=hint
     )
 
 

@@ -229,3 +229,19 @@ def test_what_was_rendered_for_a_tool_is_read_as_a_directory(tmp_path, deploymen
         path.write_text(re.sub(r'("vendor_id": "1002".*)74a1', r"\1ffff", path.read_text()))
     spoiled = [f for f in lint([str(tmp_path)], subject).findings if f.code == "GPU366"]
     assert ["gpu-amd01.example.org" in f.message for f in spoiled] == [True]
+
+
+def test_permitted_numbers_are_listed_without_their_python_type(tmp_path):
+    file = tmp_path / "nova-compute.conf"
+    file.write_text("[libvirt]\nrx_queue_size = 257\n")
+    (finding,) = lint([str(file)], LintSubject(release=releases.release("2025.2"))).findings
+    assert finding.message.endswith("'257': Valid values are [256, 512, 1024], but found 257")
+
+
+def test_a_deprecated_name_adds_up_only_if_its_option_is_multi_valued(tmp_path):
+    file = tmp_path / "nova-compute.conf"
+    file.write_text("[devices]\nenabled_vgpu_types = nvidia-35\n[pci]\npassthrough_whitelist = {}\n")
+    found = lint([str(file)], LintSubject(release=releases.release("2025.2"))).findings
+    remedies = {f.place.rpartition(":")[2]: f.remedy for f in found if f.code == "GPU339"}
+    assert remedies["2"] == "rename the line to [devices] enabled_mdev_types before Nova removes the old name"
+    assert remedies["4"].endswith("[pci] device_spec before Nova removes the old name; lines under both names add up")
