@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from gpustack.base.errors import UsageError
+from gpustack.base.errors import CloudError, UsageError
 from gpustack.base.files import write_atomic
 from gpustack_demo.examples import hosts
 from gpustack_demo.examples.host import write_host
@@ -101,16 +101,20 @@ def leak(access: Path, name: str, report: Print) -> None:
     import openstack.connection
     from openstack.config import loader
 
+    from gpustack.cloud.session import translated_errors
     from gpustack_demo.embedded.control import Control
-    from gpustack_demo.embedded.servers import until
+    from gpustack_demo.embedded.servers import settled, until
 
     if not access.is_file():
-        raise UsageError("not found", where=str(access), remedy="run gpustack example cloud")
+        remedy = "name the directory of a cloud of `gpustack example list` with --cloud, or start one"
+        raise UsageError("not found", where=str(access), remedy=remedy)
     reach = json.loads(access.read_text(encoding="utf-8"))
     control = Control(reach["port"], reach["token"])
     files = [str(access.parent / "clouds.yaml")]
     config = loader.OpenStackConfig(config_files=files, secure_files=[], vendor_files=[], load_envvars=False)
-    with openstack.connection.Connection(config=config.get_one("embedded")) as connection:
+    client = openstack.connection.Connection(config=config.get_one("embedded"))
+    fit = f"use an instance that is ACTIVE: `openstack server show {shlex.quote(name)}`"
+    with translated_errors(f"migrate {name}", fit), client as connection:
         server = connection.compute.find_server(name)
         if server is None:
             raise UsageError(f"there is no instance {name}")
@@ -119,8 +123,11 @@ def leak(access: Path, name: str, report: Print) -> None:
         target = next((host for host in control.hosts() if host != source), None)
         if target is None:
             raise UsageError("the cloud has one host; a migration needs two")
+        report(f"Migrating {name} from {source} to {target}.")
         connection.compute.migrate_server(server, host=target)
-        until(connection, server, lambda one: one.status == "VERIFY_RESIZE" and one.task_state is None)
+        if settled(connection, server).status != "VERIFY_RESIZE":
+            remedy = f"`openstack server event list {shlex.quote(name)}` shows the steps; free as many GPUs on {target}"
+            raise CloudError(f"Nova did not migrate {name} to {target}", where=source, remedy=remedy)
         control.fail(source, "confirm", when="after", error="builtins.ConnectionResetError", message="libvirt is gone")
         connection.compute.confirm_server_resize(server)
         until(connection, server, lambda one: one.status == "ERROR" and one.task_state is None)

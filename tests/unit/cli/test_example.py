@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
+from openstack.exceptions import ConflictException
 
-from gpustack.base.errors import GpustackError, UsageError
+from gpustack.base.errors import CloudError, GpustackError, UsageError
 from gpustack.cli import example
 from gpustack.cli.app import main
+from gpustack.cli.next_steps import step_of
 from gpustack_demo.examples import commands
 from gpustack_demo.examples.machine import Machine
 
@@ -84,6 +88,7 @@ def test_another_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> No
 SLEEPER = """
 import sys, threading
 from pathlib import Path
+from types import SimpleNamespace
 from gpustack_demo.examples.running import recorded
 place = Path(sys.argv[1])
 with recorded(place):
@@ -131,3 +136,47 @@ def test_the_directory_of_an_ended_cloud_is_removed(tmp_path: Path) -> None:
     (tmp_path / "cloud/demo.json").write_text('{"port": 1, "token": "t"}')
     assert main(["example", "stop", str(tmp_path / "cloud")]) == 0
     assert not (tmp_path / "cloud").exists()
+
+
+class Compute:
+    """A stand-in for Nova's API: the instance stays, with this status."""
+
+    def __init__(self, failure: Exception | None) -> None:
+        self.failure = failure
+
+    def find_server(self, name: str) -> SimpleNamespace:
+        return self.get_server(name)
+
+    def get_server(self, name: object) -> SimpleNamespace:
+        return SimpleNamespace(id="1", name=name, status="ACTIVE", task_state=None, compute_host="gpu04")
+
+    def migrate_server(self, server: object, host: str) -> None:
+        if self.failure:
+            raise self.failure
+
+
+@pytest.mark.parametrize(
+    ("failure", "message"),
+    [
+        (None, "Nova did not migrate vm1 to gpu01"),
+        (ConflictException("Cannot 'migrate' while in vm_state error"), "can't migrate vm1: .*vm_state error"),
+    ],
+)
+def test_a_refused_migration_ends_a_leak_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception | None, message: str
+) -> None:
+    """It waited two minutes for the state of a migrated instance."""
+    (tmp_path / "demo.json").write_text('{"port": 1, "token": "t"}')
+    client = contextlib.nullcontext(SimpleNamespace(compute=Compute(failure)))
+    monkeypatch.setattr("openstack.connection.Connection", lambda config: client)
+    monkeypatch.setattr("openstack.config.loader.OpenStackConfig.get_one", lambda self, name: None)
+    monkeypatch.setattr("gpustack_demo.embedded.control.Control.hosts", lambda self: ["gpu01", "gpu04"])
+    lines: list[str] = []
+    with pytest.raises(CloudError, match=message):
+        commands.leak(tmp_path / "demo.json", "vm1", lines.append)
+    assert lines == ["Migrating vm1 from gpu04 to gpu01."]
+
+
+def test_a_leak_leads_to_the_plan_of_its_cloud() -> None:
+    following = {"config_file": "try/cloud/nova.conf", "grace": "0"}
+    assert step_of("example leak", "done", {"cloud": Path("try/cloud")}) == ("cleanup plan", following)
