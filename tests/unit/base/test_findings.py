@@ -30,6 +30,26 @@ def test_remedies_name_the_gpu_of_a_command() -> None:
     assert [words for words in named if not re.match(r"({host}|HOST) ({address}|ADDRESS)", words)] == []
 
 
+OPTIONS = {
+    f"gpustack_{name}": f"--{name}" for name in ["adopt", "live", "trial", "force", "reboot", "serial", "guests"]
+}
+OPTIONS |= {"gpustack_device_guests": "--device-guests", "gpustack_cloud": "--os-cloud"}
+"""The options of `gpustack host apply` and `undo`, by the variables of a play that they set."""
+COMMANDS = {"prepare": "apply", "undo": "undo", "verify": "verify"}
+
+
+def test_remedies_name_the_option_beside_the_variable_of_a_play() -> None:
+    """Who runs `gpustack host apply` knows neither the variables nor the playbooks."""
+    paired = 0
+    for code, definition in definitions().items():
+        for text in (definition.message, definition.remedy):
+            wanted = [OPTIONS[name] for name in re.findall(r"gpustack_\w+", text) if name in OPTIONS]
+            wanted += [f"`gpustack host {COMMANDS[name]}" for name in re.findall(r"(prepare|undo|verify)\.yml", text)]
+            assert [words for words in wanted if words not in text] == [], code
+            paired += len(wanted)
+    assert paired > 30
+
+
 def fields(definition: Definition) -> set[str]:
     """The values that a definition's message and remedy name in braces."""
     parsed = string.Formatter().parse(definition.message + definition.remedy)

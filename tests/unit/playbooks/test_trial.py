@@ -55,7 +55,7 @@ def test_a_host_that_does_not_come_up_is_back_in_its_old_boot(place: Place) -> N
     run = place.play("prepare", gpustack_reboot=True, gpustack_trial=True)
     assert run.code == 2
     assert "talk did not stay up with the new kernel arguments" in run.fatal("talk")
-    assert "run prepare.yml again" in run.fatal("talk")
+    assert "run `gpustack host apply` (prepare.yml) again" in run.fatal("talk")
     assert arguments(root) == old
     assert grub.environment(root) == {}
     assert grub.default_entry(root) == menu
