@@ -193,8 +193,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         """Report the findings. If there is an error among them, nothing was written."""
         unknown = self._rendering.unknown
         self.report_findings((*self._rendering.findings, *unknown))
-        stopped = errors(self._rendering.findings)
-        if stopped:
+        if stopped := errors(self._rendering.findings):
             count = "an error" if len(stopped) == 1 else f"{len(stopped)} errors"
             raise NovaConfigError(f"blocked by {count}; nothing was written", remedy="see the findings above")
         if unknown:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from gpustack.base.by_key import by_key
 from gpustack.base.columns import Column
 from gpustack.base.errors import NovaConfigError, UsageError
 from gpustack.base.findings import errors
@@ -21,7 +23,7 @@ from gpustack.configure.installed.verdicts import Verdicts
 from gpustack.configure.reading import Read, read
 from gpustack.configure.sources import kinds
 from gpustack.nova_options import releases
-from gpustack.nova_options.options import Option
+from gpustack.nova_options.options import Option, Project, of_any_release
 
 if TYPE_CHECKING:
     from gpustack.configure.lint import LintResult, Report
@@ -99,32 +101,32 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
 class NovaOptionsCommand(Lister):
     """List the options of a release of Nova, with type, limits, default, the services that read them, and source.
 
-    NAME is a part of "[SECTION] OPTION", also of a deprecated name, such as pci or cpu_dedicated_set. The services are
-    known for options that concern GPUs.
+    NAME is a part of "[SECTION] OPTION", also of a deprecated or later name, such as pci or cpu_dedicated_set. The
+    services are known for options that concern GPUs.
     """
 
     epilog = "gpustack nova options pci --release 2025.2; gpustack nova options --service compute -f json"
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("name", nargs="?", default="", metavar="NAME", help="list only options with this text")
         option(parser, "--release R", "release of Nova (default: the newest)")
         parser.add_argument("--service", choices=SERVICES, help="list only options that this service reads")
-        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         """List the options in the order of the tables."""
         release = release_of(parsed_args.release, None)
-        known = releases.table(release, "placement" if parsed_args.service == "placement" else "nova")
-        wanted = parsed_args.name.lower()
+        project: Project = "placement" if parsed_args.service == "placement" else "nova"
+        known, every = releases.table(release, project), of_any_release(project).values()
+        later = by_key((old, option.path) for options in every for option in options for old in option.old_names)
+        wanted = re.sub(r"^\[?([\w*-]+)[]./][/.\s]*", r"\n\1/", parsed_args.name.lower())
         options = [
             o
             for o in known.named.values()
-            if any(wanted in f"[{path.replace('/', '] ', 1)}".lower() for path in (o.path, *o.old_names))
+            if wanted in "\n".join(("", o.path, *o.old_names, *later.get(o.path, ()))).lower()
             and (parsed_args.service in (None, "placement") or kinds([parsed_args.service])[0] in o.services)
         ]
         if not options:
-            raise UsageError(f"Nova {release} has no such option", remedy="name a part of its section or name")
+            raise UsageError(f"Nova {release} has no such option", remedy="name a part of its name, or --release")
         return table(parsed_args, _OPTIONS, options)
 
 

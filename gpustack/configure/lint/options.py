@@ -3,6 +3,7 @@
 import difflib
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.base.text import clipped, listed
@@ -42,17 +43,16 @@ def names(subject: LintSubject) -> Iterator[Finding]:
             yield _unknown_section(group, settings, table)
 
 
+def _assigned(setting: Setting) -> dict[str, Any]:
+    """The values of a finding that name an assignment."""
+    return {"place": setting.place, "group": setting.group, "name": setting.name}
+
+
 def _deprecated(setting: Setting, option: Option) -> Iterator[Finding]:
     if setting.path != option.path and setting.name.replace("-", "_") != option.name:
-        yield finding(
-            Code.OPTION_DEPRECATED,
-            place=setting.place,
-            group=setting.group,
-            name=setting.name,
-            new_group=option.group,
-            new_name=option.name,
-            both="; lines under both names add up" if option.kind == "multi" else "",
-        )
+        both = "; lines under both names add up" if option.kind == "multi" else ""
+        new = {"new_group": option.group, "new_name": option.name, "both": both}
+        yield finding(Code.OPTION_DEPRECATED, **(_assigned(setting) | new))
 
 
 def _not_read(setting: Setting, option: Option, release: Release) -> Finding:
@@ -63,16 +63,10 @@ def _not_read(setting: Setting, option: Option, release: Release) -> Finding:
         use = f"write [{current.group}] {current.name} instead"
     elif setting.path in option.old_names and releases.option(option.path).known_to(release):
         use = f"write [{option.group}] {option.name} instead"
-    return finding(
-        Code.OPTION_NOT_IN_RELEASE,
-        place=setting.place,
-        severity=Severity.ERROR if option.services and not option.removal else None,
-        release=release,
-        group=setting.group,
-        name=setting.name,
-        since=f"; it came with {releases.first_with(option.since)}" if newer else " any more",
-        use=use,
-    )
+    grave = Severity.ERROR if option.services and not option.removal else None
+    since = f"; it came with {releases.first_with(option.since)}" if newer else " any more"
+    reasons = {"release": release, "since": since, "use": use}
+    return finding(Code.OPTION_NOT_IN_RELEASE, severity=grave, **(_assigned(setting) | reasons))
 
 
 def _unknown(setting: Setting, table: OptionTable, configured: set[str], release: Release) -> Finding:
@@ -84,9 +78,7 @@ def _unknown(setting: Setting, table: OptionTable, configured: set[str], release
     if meant and (section := _intended_section(setting, table)) is not None:
         hint = f"; to oslo.config [{setting.group}] is another section: write [{section}]"
     grave = Severity.ERROR if meant and not {meant.path, *meant.old_names} & configured else None
-    return finding(
-        Code.OPTION_UNKNOWN, place=setting.place, severity=grave, group=setting.group, name=setting.name, hint=hint
-    )
+    return finding(Code.OPTION_UNKNOWN, severity=grave, **_assigned(setting), hint=hint)
 
 
 def _meant(setting: Setting, table: OptionTable, release: Release) -> Option | None:
@@ -211,9 +203,7 @@ def limits(subject: LintSubject) -> Iterator[Finding]:
             continue
         if option.kind == "bool" and not is_secret(option.path):
             shown = repr(setting.value) if setting.value != setting.value.strip() else setting.value
-            yield finding(
-                Code.BOOLEAN_INVALID, place=setting.place, group=setting.group, name=setting.name, value=shown
-            )
+            yield finding(Code.BOOLEAN_INVALID, **_assigned(setting), value=shown)
         else:
             yield _refused(setting, option, fault)
 
@@ -221,9 +211,7 @@ def limits(subject: LintSubject) -> Iterator[Finding]:
 def _refused(setting: Setting, option: Option, fault: str) -> Finding:
     return finding(
         Code.OPTION_VALUE_REFUSED,
-        place=setting.place,
-        group=setting.group,
-        name=setting.name,
+        **_assigned(setting),
         value="its value (not shown)" if is_secret(option.path) else repr(clipped(setting.value)),
         error="oslo.config refuses it" if is_secret(option.path) else " ".join(fault.split()),
         limits=f": {option.type.limits}" if option.type.limits else f" of type {option.type.name}",

@@ -120,6 +120,13 @@ def test_an_option_is_found_by_a_deprecated_name(capsys, name):
     assert (row["Option"], row["Default"]) == ("[pci] device_spec", "")
 
 
+@pytest.mark.parametrize("name", ["pci.device_spec", "pci/device_spec", "[pci]device_spec", "[pci]/device_spec"])
+def test_an_option_is_found_in_each_notation_and_by_its_later_name(capsys, name):
+    assert main(["nova", "options", name, "--release", "yoga", "-f", "json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["Option"] == "[pci] passthrough_whitelist"
+
+
 def test_an_option_that_no_release_has_is_refused(capsys):
     assert main(["nova", "options", "no_such_option"]) == 2
     assert "has no such option" in capsys.readouterr().err
