@@ -1,7 +1,8 @@
 """``gpustack spec …``: write a first spec, check one, print its JSON schema."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from gpustack.spec.hosts import with_groups
 from gpustack.spec.initial import initial_spec
 from gpustack.spec.load import Examination, examine_file
 from gpustack.spec.model import Spec
+from gpustack.spec.problems import Problem
 from gpustack.spec.schema import SCHEMA_FILE
 
 
@@ -50,24 +52,20 @@ class SpecCheckCommand(ShowOne):
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:
         """The counts of the spec, or of its problems."""
         self._examination = examination = examine_file(parsed_args.file)
-        if examination.spec:
+        if spec := examination.spec:
+            problems = (*examination.problems, *_release_problems(spec))
+            self._examination = examination = replace(examination, problems=problems)
             read = snapshot_hosts(parsed_args, self.report)
-            compared = _compared(examination.spec, read) if parsed_args.snapshot else ()
-            self._findings = (*conflicts(examination.spec), *compared)
-        models, hosts = (list(examination.spec.models), list(examination.spec.hosts)) if examination.spec else ([], [])
+            self._findings = (*conflicts(spec), *(_compared(spec, read) if parsed_args.snapshot else ()))
         as_data = is_for_machines(parsed_args)
-        fields = {
-            "file": str(parsed_args.file),
-            "valid": examination.spec is not None,
-            "models": models if as_data else "\n".join(models),
-            "hosts": hosts if as_data else "\n".join(hosts),
-            "problems": [problem.to_dict() for problem in examination.problems]
-            if as_data
-            else "\n".join(map(str, examination.problems)),
+        lists: dict[str, list[Any]] = {
+            "models": list(spec.models if spec else ()),
+            "hosts": list(spec.hosts if spec else ()),
+            "problems": [problem.to_dict() if as_data else str(problem) for problem in examination.problems],
+            "findings": [f.to_dict() if as_data else f"{f.code} {f.place}" for f in self._findings],
         }
-        findings = [finding.to_dict() for finding in self._findings]
-        fields["findings"] = findings if as_data else "\n".join(f"{f.code} {f.place}" for f in self._findings)
-        return tuple(fields), tuple(fields.values())
+        shown = lists if as_data else {name: "\n".join(entries) for name, entries in lists.items()}
+        return ("file", "valid", *shown), (str(parsed_args.file), spec is not None, *shown.values())
 
     def produce_output(self, parsed_args: argparse.Namespace, column_names: Sequence[str], data: Sequence[Any]) -> int:
         """Print one line for people, unless another format or a column is requested."""
@@ -86,6 +84,14 @@ class SpecCheckCommand(ShowOne):
                 self.report(f"warning: {self._examination.where}:{problem}")
         self.report_findings(self._findings)
         self._examination.checked()
+
+
+def _release_problems(spec: Spec) -> Iterator[Problem]:
+    """A warning about a release of Nova that gpustack does not know: commands that need none accept it."""
+    try:
+        release_of(None, spec if spec.nova else None)
+    except UsageError as error:
+        yield Problem(path="$.nova.release", message=f"{error.what}; {error.remedy}", severity=Severity.WARNING)
 
 
 def _compared(spec: Spec, hosts: Sequence[Host]) -> Sequence[Finding]:

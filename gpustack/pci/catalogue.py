@@ -6,10 +6,11 @@ reports for a card is derived from the SR-IOV capability on the host (``Function
 
 import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gpustack.base.by_key import by_key
 from gpustack.base.files import data_table
 from gpustack.pci import classes, requirement
 
@@ -99,14 +100,8 @@ def lookup(
 @functools.cache
 def card_of_function(vendor: str, product: str) -> Card | None:
     """Return the card that has virtual functions with these ids; None if it is not in the catalogue."""
-    return next(
-        (
-            card
-            for card in cards()
-            if card.vendor == vendor.lower() and product.lower() in requirement_of(card).functions
-        ),
-        None,
-    )
+    of_vendor = (card for card in cards() if card.vendor == vendor.lower())
+    return next((card for card in of_vendor if product.lower() in requirement_of(card).functions), None)
 
 
 @functools.cache
@@ -127,6 +122,11 @@ def matching(text: str) -> tuple[Card, ...]:
         return found
     named = [card for card in cards() if " ".join(words) in (card.name.lower(), card.full_name.lower())]
     return tuple(named or (card for card in cards() if set(words) <= set(card.full_name.lower().split())))
+
+
+def products_called(name: str, vendor: str) -> Sequence[str]:
+    """The product ids of a vendor's cards with a name, as :func:`matching` finds them."""
+    return [*dict.fromkeys(card.product for card in matching(name) if card.vendor == vendor.lower())]
 
 
 def requirement_of(card: Card) -> requirement.Requirement:
@@ -184,7 +184,7 @@ def console_ids() -> tuple[tuple[str, str | None], ...]:
 
 def host_drivers(vendor: str) -> tuple[str, ...]:
     """Kernel modules that must not bind a GPU of this vendor before vfio-pci; empty for unknown vendors."""
-    return _drivers().get(vendor.lower(), ())
+    return tuple(_drivers().get(vendor.lower(), ()))
 
 
 def vendor_name(vendor: str) -> str | None:
@@ -213,19 +213,13 @@ def describe(
 
 @functools.cache
 def _by_id() -> Mapping[tuple[str, str], tuple[Card, ...]]:
-    cards_by_id: dict[tuple[str, str], tuple[Card, ...]] = {}
-    for card in cards():
-        ids = (card.vendor, card.product)
-        cards_by_id[ids] = (*cards_by_id.get(ids, ()), card)
-    return cards_by_id
+    pairs = by_key(((card.vendor, card.product), card) for card in cards())
+    return {ids: tuple(same) for ids, same in pairs.items()}
 
 
 @functools.cache
-def _drivers() -> Mapping[str, tuple[str, ...]]:
-    drivers: dict[str, tuple[str, ...]] = {}
-    for entry in data_table("drivers.toml")["driver"]:
-        drivers[entry["vendor"]] = (*drivers.get(entry["vendor"], ()), entry["name"])
-    return drivers
+def _drivers() -> Mapping[str, Sequence[str]]:
+    return by_key((entry["vendor"], entry["name"]) for entry in data_table("drivers.toml")["driver"])
 
 
 def _read_cards(data: Mapping[str, Any]) -> Iterator[Card]:

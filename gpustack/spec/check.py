@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from gpustack.base.findings import Severity
 from gpustack.linux.drivers import STUB
 from gpustack.pci.address import Address
+from gpustack.pci.catalogue import lookup, products_called
 from gpustack.pci.classes import is_gpu_class
 from gpustack.spec.card_model import alike
 from gpustack.spec.check_flavors import check_flavors
@@ -223,6 +224,9 @@ def _patterns(hosts: Iterable[Any]) -> Iterator[HostPattern]:
 
 def _doubtful(document: Document, path: Path, match: Match) -> Iterator[Problem]:
     """Valid entries that are probably mistakes."""
+    if not lookup(match.vendor, match.product) and (ids := products_called(match.product, match.vendor)):
+        message = f"no known card has this id, but cards have this name; their ids: {', '.join(map(quoted, ids))}"
+        yield _warning(document, (*path, "product"), message)
     if match.subsystem_product is not None and match.subsystem_vendor is None:
         message = "a subsystem id has a meaning only with its vendor; set subsystem_vendor too"
         yield _warning(document, (*path, "subsystem_product"), message)

@@ -147,7 +147,7 @@ def _compose(text: str, document: Document) -> yaml.Node | None:
         message = f"the character U+{ord(text[error.position]):04X} is not allowed in YAML"
         document.problems.append(Problem(path="$", message=message, line=line, column=column))
     except yaml.MarkedYAMLError as error:
-        document.problems.append(_syntax(error))
+        document.problems.append(_syntax(error, text))
     except (ValueError, OverflowError):
         # PyYAML does not check the numbers of an escape like "\Uffffffff" or of a %YAML directive.
         mark = loader.get_mark() if loader else None
@@ -159,8 +159,11 @@ def _compose(text: str, document: Document) -> yaml.Node | None:
     return None
 
 
-def _syntax(error: yaml.MarkedYAMLError) -> Problem:
+def _syntax(error: yaml.MarkedYAMLError, text: str) -> Problem:
     """The YAML error, in terms of a spec."""
+    if conflict := re.search("^(?:<{7} |>{7} |={7}$)", text, re.MULTILINE):
+        line = text.count("\n", 0, conflict.start()) + 1
+        return Problem(path="$", message="a line of a merge conflict: resolve the conflict", line=line, column=1)
     description = f"{error.problem} ({error.context})" if error.context else str(error.problem)
     mark = error.problem_mark or error.context_mark
     if isinstance(error, YamlLimitError):

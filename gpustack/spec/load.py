@@ -16,8 +16,9 @@ from gpustack.base.errors import SpecError
 from gpustack.base.files import file_remedy
 from gpustack.base.findings import Severity
 from gpustack.hosts.facts.model import Host
+from gpustack.pci.catalogue import products_called
 from gpustack.spec.check import check
-from gpustack.spec.document import MAX_BYTES, Document, Odd, read
+from gpustack.spec.document import MAX_BYTES, Document, mapping, read
 from gpustack.spec.fields import NAME_PATTERN
 from gpustack.spec.hosts import with_groups
 from gpustack.spec.model import Spec
@@ -105,6 +106,8 @@ _KINDS = {"boolean": lambda _: "true or false", "array": _list, "object": _mappi
 
 _VENDORS = {"nvidia": "10de", "amd": "1002", "ati": "1002", "intel": "8086"}
 _TRUTH = {"yes": "true", "on": "true", "true": "true", "no": "false", "off": "false", "false": "false"}
+_NUMBER = ", a number in YAML"
+_READ_AS = {"bool": ", a boolean in YAML", "int": _NUMBER, "float": _NUMBER, "Odd": ", no text in YAML"}
 _KEY = "[key]"  # pydantic's suffix of a location when the key itself is invalid
 
 
@@ -168,6 +171,9 @@ def examine_file(path: FilePath) -> Examination:
 def examine(text: str | bytes, where: str) -> Examination:
     """Read a spec from its text and collect its problems."""
     document = read(text)
+    if "gpustack_snapshot" in mapping(document.data):
+        wrong = "a snapshot of `gpustack scan --save`: name it with --snapshot, and a spec here"
+        return Examination(where=where, spec=None, problems=(document.problem((), wrong),))
     spec: Spec | None = None
     problems = list(document.problems)
     if document.values:
@@ -297,15 +303,11 @@ def _found(document: Document, path: Path) -> str:
     if isinstance(value, str):
         return f"the text {quoted(value)}"
     shown = quoted(raw if raw is not None else str(value))[1:-1]
-    if isinstance(value, bool):
-        return f"{shown}, a boolean in YAML"
-    if isinstance(value, int | float):
-        return f"{shown}, a number in YAML"
-    return f"{shown}, no text in YAML" if isinstance(value, Odd) else shown
+    return f"{shown}{_READ_AS.get(type(value).__name__, '')}" or "nothing"
 
 
 def _suggestion(document: Document, path: Path, node: Node | None) -> str | None:
-    """The probable intention: the text in quotes, without quotes, the nearest word, or a vendor's id for its name."""
+    """The probable intention: the text in quotes, without quotes, the nearest word, or the id of a vendor or card."""
     if node is None:
         return None
     value, raw = _at(document.data, path), document.raw(path)
@@ -321,6 +323,10 @@ def _suggestion(document: Document, path: Path, node: Node | None) -> str | None
         return word and quoted(word)
     if path and path[-1] in ("vendor", "subsystem_vendor") and text.lower() in _VENDORS:
         return quoted(_VENDORS[text.lower()])
+    if path and path[-1] == "product":
+        vendor = str(_at(document.data, path[:-1]).get("vendor")).lower()
+        if named := products_called(text, _VENDORS.get(vendor, vendor)):
+            return listed(named)
     fitting = _fitting(text, node.get("pattern"))
     return None if isinstance(value, str) and fitting == quoted(text) else fitting
 

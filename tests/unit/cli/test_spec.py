@@ -152,3 +152,12 @@ def test_a_host_that_can_not_be_read_does_not_stop_the_others(
 def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["spec", "schema"]) == 0
     assert json.loads(capsys.readouterr().out) == schema()
+
+
+def test_an_unknown_release_is_a_warning(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The hosts of a newer Nova can be prepared nevertheless."""
+    file = tmp_path / "gpustack.yaml"
+    spec = 'version: 1\nmodels: {k4200: {match: {vendor: "10de", product: "11b4"}}}\nhosts: {gpu01: [k4200]}\n'
+    file.write_text(f'{spec}nova: {{release: "2025.3"}}\n')
+    assert main(["spec", "check", str(file)]) == 0
+    assert "$.nova.release: '2025.3' is not a release of Nova that gpustack knows" in capsys.readouterr().err
