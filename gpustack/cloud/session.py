@@ -103,8 +103,8 @@ def connect(cloud: str | None = None, region: str | None = None) -> Connection:
     except (openstack.exceptions.ConfigException, keystoneauth1.exceptions.ClientException, *MISFIT) as error:
         raise CloudError(
             f"the cloud's configuration can't be used: {str(error).rstrip('.')}; {searched()}",
-            remedy="name a cloud of clouds.yaml with --os-cloud or OS_CLOUD, or set the OS_* variables; clouds.yaml of"
-            " the current directory is read only if OS_CLIENT_CONFIG_FILE names it",
+            remedy="name a cloud of clouds.yaml (--os-cloud or OS_CLOUD; gpustack_cloud of a playbook), or set the OS_*"
+            " variables; clouds.yaml of the current directory is read only if OS_CLIENT_CONFIG_FILE names it",
         ) from error
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import types
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,8 +19,13 @@ from ansible import constants
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible_collections.nova_gpustack.passthrough.plugins.plugin_utils.gpustack_base import ActionModule as Base
 
+from gpustack.hosts.facts.collector.limits import HOST_NAME
 from gpustack.prepare.plugin_api import facts_refusal, keys_result
 
+_SERIALS = {"gpustack_serial": "hosts", "gpustack_nova_serial": "compute hosts"}
+_MOST_FAILURES = "gpustack_max_fail_percentage"
+_OF_PLAY = ("gpustack_hosts", _MOST_FAILURES, *_SERIALS)
+"""The variables that the plays read, before there is a host."""
 _TYPE = ("type", "elements", "choices")
 
 
@@ -67,6 +73,8 @@ class ActionModule(Base):
 
     def resolve(self, task_vars: Mapping[str, Any]) -> None:
         """Take the options from the variables. As arguments, each would be a template, compiled for each host."""
+        if wrong := self._unread(task_vars) or self._misread(task_vars):
+            raise AnsibleActionFail(wrong)
         found = {}
         for name in self.arguments:
             try:
@@ -77,9 +85,40 @@ class ActionModule(Base):
                 raise AnsibleActionFail(f"{name} has no value: set one, or remove the variable to use its default")
         self._task.args = {name: value for name, value in found.items() if value != task_vars.get("omit")}
 
+    def _unread(self, task_vars: Mapping[str, Any]) -> str:
+        """The error of variables of the play in the inventory: Ansible has no host when it reads them for the play."""
+        named = [name for name in _OF_PLAY if name in task_vars]
+        if named:
+            variables = self.of_play(task_vars)
+            named = [name for name in named if name not in variables]
+        return f"{', '.join(named)}: the play does not read the inventory's value; set it with -e" if named else ""
+
+    def _misread(self, task_vars: Mapping[str, Any]) -> str:
+        """The error of values with which Ansible would change all hosts at once, or end the run without a message."""
+        for name, what in _SERIALS.items():
+            serial = self._templar.template(task_vars.get(name, ""))
+            if not serial:  # the default of the play
+                continue
+            try:
+                parsed = yaml.safe_load(str(serial))
+            except yaml.YAMLError:
+                parsed = serial
+            sizes = [str(size) for size in parsed] if isinstance(parsed, list) else [str(parsed)]
+            if not sizes or any(re.fullmatch(r"-.*|0*(\.\d*)?", size) for size in sizes):
+                return f"{name} is {serial}, so Ansible would change all {what} at once: set it to 1 or more"
+            if not all(re.fullmatch(r"[0-9]+%?", size) for size in sizes):
+                return f"{name} is {serial}, expected a number of hosts, a percentage of them (25%), or a list of these"
+        most = self._templar.template(task_vars.get(_MOST_FAILURES, "")) or 0
+        if not re.fullmatch(r"(100(\.0*)?|[0-9]{1,2}(\.[0-9]*)?)%?", str(most)):
+            return f"{_MOST_FAILURES} is {most}, expected 0 to 100"
+        return ""
+
     def outcome(self, args: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values with the types that the role declares."""
         host = task_vars["inventory_hostname"]
+        for name, value in args.items():
+            if name.endswith("_hostname") and HOST_NAME.fullmatch(value) is None:
+                raise AnsibleActionFail(f"{name} is {value!r}, which is no host name: set the host's name in the spec")
         if names := _hiding(task_vars):
             return dict(facts_refusal(host, names, constants.CACHE_PLUGIN))
         # `gpustack host apply` sets both variables.

@@ -310,6 +310,17 @@ def test_all_hosts_are_read_first_with_the_free_strategy_too(cloud: Cloud) -> No
     assert (cloud.roots["ctl"] / DROP_IN).is_file()
 
 
+def test_a_number_of_hosts_is_a_number_and_not_in_the_inventory(cloud: Cloud) -> None:
+    run = cloud.place.play("nova", gpustack_nova_serial="few")
+    assert run.code == 2
+    assert "gpustack_nova_serial is few, expected a number of hosts" in run.output
+    next(iter(cloud.place.variables.values()))["gpustack_nova_serial"] = 5
+    run = cloud.place.play("nova")
+    assert run.code == 2
+    assert "gpustack_nova_serial: the play does not read the inventory's value; set it with -e" in run.output
+    assert cloud.restarted() == []
+
+
 @pytest.mark.parametrize("serial", [-1, "0"])
 def test_no_number_restarts_all_compute_hosts_at_once(cloud: Cloud, serial: object) -> None:
     run = cloud.place.play("nova", gpustack_nova_serial=serial)

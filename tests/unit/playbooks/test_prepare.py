@@ -200,6 +200,16 @@ def test_below_another_root_commands_without_a_prefix_are_only_shown(place: Plac
     assert (root / JOURNAL.lstrip("/")).exists()  # until the commands of the undo have run
 
 
+def test_nothing_is_rebooted_while_commands_are_only_shown(place: Place) -> None:
+    root = place.add("talk", gpustack_command_prefix=[])
+    before = collect(str(root))["kernel"]
+    run = place.play("prepare", gpustack_reboot=True)
+    assert run.code == 0, run.output
+    assert '"msg": "run yourself: update-grub"' in run.output
+    assert f"Boot the system in {root}, then run verify.yml." in run.output
+    assert collect(str(root))["kernel"] == before
+
+
 def test_a_prefix_alone_reboots_nothing(place: Place) -> None:
     root = place.add("talk", gpustack_reboot_command=[])
     before = collect(str(root))["kernel"]
@@ -344,7 +354,12 @@ def test_no_host_is_rebooted_while_tags_leave_out_commands(place: Place) -> None
     [
         ("gpustack_serial", 0.5, "gpustack_serial is 0.5, so Ansible would change all hosts at once"),
         ("gpustack_serial", "[1, -1]", "gpustack_serial is [1, -1], so Ansible would change all hosts at once"),
+        ("gpustack_serial", "[]", "gpustack_serial is [], so Ansible would change all hosts at once"),
+        ("gpustack_serial", "abc", "gpustack_serial is abc, expected a number of hosts, a percentage"),
+        ("gpustack_serial", "[1, 4", "gpustack_serial is [1, 4, expected a number of hosts, a percentage"),
+        ("gpustack_serial", {"first": 1}, "gpustack_serial is {'first': 1}, expected a number of hosts"),
         ("gpustack_max_fail_percentage", "-5%", "gpustack_max_fail_percentage is -5%, expected 0 to 100"),
+        ("gpustack_max_fail_percentage", "few", "gpustack_max_fail_percentage is few, expected 0 to 100"),
     ],
 )
 def test_numbers_of_hosts_are_checked_before_a_change(place: Place, variable: str, value: object, message: str) -> None:

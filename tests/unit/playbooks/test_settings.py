@@ -79,6 +79,23 @@ def test_an_option_that_cannot_be_resolved_is_named(tmp_path: Path) -> None:
     assert "'nobody' is undefined" in output
 
 
+@pytest.mark.parametrize("name", ["", "fe80::1"])
+def test_a_host_name_that_is_none_is_named(tmp_path: Path, name: str) -> None:
+    resolved, output = settings(tmp_path, VERSIONS[-1], "-e", json.dumps({"gpustack_hostname": name}))
+    assert not resolved
+    assert f"gpustack_hostname is '{name}', which is no host name: set the host's name in the spec" in output
+
+
+@pytest.mark.parametrize("variable", ["gpustack_hosts", "gpustack_serial", "gpustack_nova_serial"])
+def test_variables_of_the_play_are_refused_in_the_inventory(tmp_path: Path, variable: str) -> None:
+    (tmp_path / "group_vars").mkdir()
+    (tmp_path / "group_vars/ungrouped.yml").write_text(f"{variable}: 2\n", encoding="utf-8")
+    resolved, output = settings(tmp_path, VERSIONS[-1])
+    assert not resolved
+    assert f"{variable}: the play does not read the inventory's value; set it with -e" in output
+    assert settings(tmp_path, VERSIONS[-1], "-e", f"{variable}=1")[0]
+
+
 @pytest.mark.parametrize("option", ["gpustack_cloud", "gpustack_root"])
 def test_an_option_without_a_value_is_named(tmp_path: Path, option: str) -> None:
     resolved, output = settings(tmp_path, VERSIONS[-1], "-e", json.dumps({option: None}))
