@@ -14,10 +14,11 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import IO, Self
 
 from gpustack.base.errors import CloudError, JournalError, LockedError
-from gpustack.base.files import file_error, make_private, make_private_directory, state_dir, user_name
+from gpustack.base.files import file_error, make_private, make_private_directory, read_text, state_dir, user_name
 from gpustack.changes.journal_lines import RunHead
 from gpustack.cloud import Connection, compute
 from gpustack.cloud.compute import LOCK
@@ -33,13 +34,14 @@ STALE = timedelta(minutes=15)
 _UNNAMED = timedelta(minutes=1)
 """The same for a lock whose run has not named itself, which it does with its second request."""
 _TRY = 2.0
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True, kw_only=True)
 class LockHolder:
     """The run that has the lock.
 
-    :ivar state: identifies the host with its state directory; only one run at a time has both.
+    :ivar state: identifies a boot of the host with its state directory; only one run at a time has both.
     """
 
     run: str
@@ -157,8 +159,8 @@ def in_the_cloud(
     def holder() -> LockHolder:
         return LockHolder(run=run, user=user, host=host, at=datetime.now(UTC), state=state)
 
-    state = hashlib.sha256(f"{host}:{state_dir()}".encode()).hexdigest()[:16]
-
+    boot = read_text(_BOOT, 99) if _BOOT.exists() else ""  # copies of a machine may have its name and its machine-id
+    state = hashlib.sha256(f"{host}:{state_dir()}:{boot}".encode()).hexdigest()[:16]
     try:
         aggregate = _taken(cloud, holder, warn, seconds)
     except Refused as error:

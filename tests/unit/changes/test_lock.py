@@ -118,6 +118,20 @@ def test_the_lock_of_a_killed_run_of_this_machine_is_taken_over_at_once() -> Non
         pass
 
 
+def test_the_lock_of_a_copy_of_this_machine_is_not_taken_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cloned image has the name of this machine, the same path of the state, and often its machine-id."""
+    api = Aggregates()
+    monkeypatch.setattr(lock, "_BOOT", tmp_path / "boot_id")
+    (tmp_path / "boot_id").write_text("first\n", encoding="utf-8")
+    with in_the_cloud(api, "run1", "op", "host", pytest.fail, seconds=0):
+        left = dict(api.metadata or {})
+    api.number += 1
+    api.put(left, datetime.now(UTC))
+    (tmp_path / "boot_id").write_text("second\n", encoding="utf-8")
+    with pytest.raises(LockedError), in_the_cloud(api, "run2", "op", "host", pytest.fail, seconds=0):
+        pass
+
+
 def test_a_lock_that_is_renewed_is_not_taken_over() -> None:
     api = Aggregates()
     held(api, lock.STALE - timedelta(seconds=30))
