@@ -38,6 +38,7 @@ _OPENING = frozenset({"if", "for", "while", "until", "case", "{", "("})
 _CLOSING = frozenset({"fi", "done", "esac", "}", ")"})
 _INNER = frozenset({"then", "else", "elif"})
 _DOS = r"a line that ends as DOS ends it: to the shell there is one more character (sed -i 's/\r$//' fixes it)"
+_BOM = r"a byte order mark, with which update-grub fails (sed -i '1s/^\xef\xbb\xbf//' removes it from the file)"
 _ENDS = frozenset({"\n", ";"})
 _TUNED_PARAMS = re.compile(r"\$(?:tuned_params\b|\{tuned_params\})")
 
@@ -170,6 +171,9 @@ def _evaluated(texts: tuple[tuple[str, str], ...], bash: bool) -> Defaults:
     state = _State(bash=bash)
     files = dict(texts)
     for path in paths(files):
+        if files[path].startswith("\ufeff") and not bash:  # no command has that name: set -e ends grub-mkconfig
+            state.give_up(path, 1, _BOM, None)
+            break
         state.run(path, files[path])
     return Defaults(
         values=state.values,
@@ -206,9 +210,9 @@ class _State:
         for command in _commands(tokens):
             self._command(path, command)
         if failure is not None:
-            self._give_up(path, failure.line, failure.why, None)
+            self.give_up(path, failure.line, failure.why, None)
 
-    def _give_up(self, path: str, line: int, why: str, variables: frozenset[str] | None) -> None:
+    def give_up(self, path: str, line: int, why: str, variables: frozenset[str] | None) -> None:
         reason = Unevaluated(file=path, line=line, why=why, variables=variables)
         self.unevaluated.append(reason)
         if variables is None:
@@ -220,7 +224,7 @@ class _State:
     def _command(self, path: str, command: Sequence[Token]) -> None:
         words = [token for token in command if isinstance(token, Word)]
         if len(words) != len(command) or (words and words[0].bare in _OPENING):
-            self._give_up(path, command[0].line, "commands that depend on the running host", _assigned(command))
+            self.give_up(path, command[0].line, "commands that depend on the running host", _assigned(command))
             return
         assignments = [(word.line, *parts) for word in words if (parts := word.assignment())]
         if len(assignments) == len(words):
@@ -235,11 +239,11 @@ class _State:
         elif first in _HARMLESS - {"[", "test"} and all(
             not isinstance(part, Opaque) for word in words for part in word.parts
         ):
-            self._give_up(path, words[0].line, f"the command {first}", frozenset())
+            self.give_up(path, words[0].line, f"the command {first}", frozenset())
         elif any((word.plain or "").endswith("\r") for word in words):
-            self._give_up(path, words[0].line, _DOS, None)
+            self.give_up(path, words[0].line, _DOS, None)
         else:
-            self._give_up(path, words[0].line, f"the command {first or 'in an expansion'}", None)
+            self.give_up(path, words[0].line, f"the command {first or 'in an expansion'}", None)
 
     def _export(self, path: str, words: Sequence[Word]) -> None:
         for word in words[1:]:
@@ -250,13 +254,13 @@ class _State:
                 if all(isinstance(p, Opaque) or p.quoted or _no_pattern(p) for p in parts) and not append:
                     self._assign(path, word.line, name, append, parts)
                 else:
-                    self._give_up(path, word.line, "an unquoted expansion", frozenset({name}))
+                    self.give_up(path, word.line, "an unquoted expansion", frozenset({name}))
             elif word.plain is None or word.plain.startswith("-"):
-                self._give_up(path, word.line, "export", None)
+                self.give_up(path, word.line, "export", None)
 
     def _assign(self, path: str, line: int, name: str, append: bool, parts: tuple[Part, ...]) -> None:
         if append and not self.bash:
-            self._give_up(path, line, "+=, which sh does not have: update-grub fails here", None)
+            self.give_up(path, line, "+=, which sh does not have: update-grub fails here", None)
             return
         value = self._value(path, parts)
         before = self._lookup(path, line, name) if append else ()

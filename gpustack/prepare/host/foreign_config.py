@@ -18,7 +18,11 @@ UPDATE_INITRAMFS = "/etc/initramfs-tools/update-initramfs.conf"
 DRIVERCTL = "/etc/driverctl.d/"
 RC_LOCAL = "/etc/rc.local"
 _DRACUT = re.compile(r"/(etc|usr/lib/dracut)/dracut\.conf(\.d/.*\.conf)?")
-_OMIT = re.compile(r"\s*omit_drivers\+?=(.*)")
+_DRIVERS = re.compile(
+    r"""^[ \t]*(?P<name>(?:add|force|omit)_drivers)\+?=(?P<quote>["'])?"""
+    r"""(?P<modules>(?(quote)[^"']*|[^\s;#]*))(?(quote)(?P=quote))(?P<rest>.*)$""",
+    re.MULTILINE,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,13 +57,17 @@ class Elsewhere:
         texts = self.texts if drop_in is None else {**self.texts, GRUB: drop_in}
         return read_defaults(texts).line(LINUX, LINUX_DEFAULT)
 
-    def omitted(self, module: str) -> Iterator[tuple[str, str]]:
-        """Places and lines with ``omit_drivers`` for a module (dracut.conf(5))."""
+    def of_dracut(self) -> Iterator[tuple[str, str, str, frozenset[str], bool]]:
+        """Place, text, variable and modules of each statement about drivers in dracut's files, which are of bash.
+
+        The last item is whether the statement is one line, without another command (dracut.conf(5)).
+        """
         for path, text in sorted(self.texts.items()):
-            for number, line in enumerate(text.split("\n") if _DRACUT.fullmatch(path) else (), 1):
-                match = _OMIT.fullmatch(line)
-                if match is not None and module in map(canonical, re.split(r"[\s\"']+", match[1])):
-                    yield f"{path}:{number}", line.strip()
+            for match in _DRIVERS.finditer(text) if _DRACUT.fullmatch(path) else ():
+                place, said = f"{path}:{text.count(chr(10), 0, match.start()) + 1}", " ".join(match[0].split())
+                modules = frozenset(map(canonical, match["modules"].replace("\\\n", "").split()))
+                is_alone = "\n" not in match[0] and not match["rest"].partition("#")[0].strip()
+                yield place, said, match["name"], modules, is_alone
 
     def ids(self) -> Iterator[Ids]:
         """The ids that hand-made configuration gives to vfio-pci and pci-stub."""
@@ -72,13 +80,10 @@ class Elsewhere:
                     yield Ids(driver=module, text=sourced.argument.value, place=sourced.place)
         # initramfs-tools passes the words after a module's name to modprobe (initramfs-tools(7)).
         for number, line in enumerate(self.texts.get(INITRAMFS_MODULES, "").split("\n"), 1):
-            fields = line.split()
-            if fields and canonical(fields[0]) in ("vfio_pci", "pci_stub"):
-                for field in fields[1:]:
-                    name, _, value = field.partition("=")
-                    if name == "ids" and value:
-                        place = f"{INITRAMFS_MODULES}:{number}"
-                        yield Ids(driver=canonical(fields[0]), text=value, place=place)
+            driver, *words = map(canonical, line.split() or [""])
+            for word in words if driver in ("vfio_pci", "pci_stub") else ():
+                if word.startswith("ids=") and word != "ids=":
+                    yield Ids(driver=driver, text=word.removeprefix("ids="), place=f"{INITRAMFS_MODULES}:{number}")
 
 
 def elsewhere(host: Host) -> Elsewhere:

@@ -123,6 +123,19 @@ def test_a_condition_only_touches_what_it_sets() -> None:
     assert defaults.text("GRUB_TIMEOUT") is None
 
 
+def test_a_byte_order_mark_ends_the_shell_as_in_grub_mkconfig(tmp_path: Path) -> None:
+    text = "\ufeffGRUB_DEFAULT=0\nGRUB_CMDLINE_LINUX=quiet\n"
+    (tmp_path / "grub").write_text(text, encoding="utf-8")
+    shell = ["sh", "-c", f"set -e; . {tmp_path}/grub; echo arrived"]
+    assert "arrived" not in subprocess.run(shell, check=False, capture_output=True, text=True).stdout
+    for files in (
+        {DEFAULTS: text},
+        {DEFAULTS: "", drop_in("50-cloud.cfg"): text, drop_in("60.cfg"): f"{LINUX}=\n"},
+    ):
+        (reason,) = read_defaults(files).unknown(LINUX)
+        assert (reason.line, reason.why.partition(",")[0]) == (1, "a byte order mark")
+
+
 def test_doubling_a_variable_on_every_line_ends_in_an_error_not_in_memory() -> None:
     text = f"{LINUX}=x\n" + f"{LINUX}=${LINUX}${LINUX}\n" * 5000
     assert isinstance(read_defaults({DEFAULTS: text}).value(LINUX), Unevaluated)

@@ -260,8 +260,9 @@ def _off_switches(module: str, other: Elsewhere) -> Iterator[tuple[str, str, str
     for statement in other.modprobe.about("install", module):
         effect = kept_out if statement.does_nothing else f"modprobe runs that instead of loading {module}"
         yield statement.place, str(statement), effect
-    for place, text in other.omitted(module):
-        yield place, text, kept_out
+    for place, text, variable, modules, _ in other.of_dracut():
+        if variable == "omit_drivers" and module in modules:
+            yield place, text, kept_out
     last = None if other.from_entries else next(iter(other.all("module_blacklist")[-1:]), None)
     for sourced in other.arguments or ():
         name, listed = canonical(sourced.argument.name), (sourced.argument.value or "").split(",")

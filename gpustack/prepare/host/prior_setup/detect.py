@@ -5,7 +5,7 @@ initramfs, and ``echo`` commands into ``/etc/rc.local``. Each such line becomes 
 plan or not, and it can be adopted or has a reason why not.
 """
 
-import re
+import fnmatch
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -30,7 +30,6 @@ _MODPROBE = "/etc/modprobe.d/"
 _MODULES = "/etc/modules"
 _MODULES_LOAD = "/etc/modules-load.d/"
 _SAME_MODULES = "/etc/modules-load.d/modules.conf"  # Debian's link to /etc/modules
-_DRACUT = "/etc/dracut.conf"
 Off = frozenset[tuple[str, str]]
 """Places and texts of settings that prevent passthrough modules from loading."""
 
@@ -174,16 +173,14 @@ def _modprobe(
         is_against = (statement.place, str(statement)) in off
         if is_off and (module in binding.blacklist or module in spared_drivers or is_against):
             agrees = module in binding.blacklist
-        elif statement.command == "softdep" and module in binding.softdeps:
-            if statement.words[:1] != ("pre:",) or not set(statement.words[1:]) <= _SPELT:
+        elif statement.command == "softdep" and (of := fnmatch.filter(binding.softdeps, module)):
+            words = frozenset(map(canonical, statement.words[1:]))
+            if statement.words[:1] != ("pre:",) or not words <= PASSTHROUGH:
                 continue
-            agrees = {canonical(w) for w in statement.words[1:]} >= {canonical(d) for d in binding.softdeps[module]}
+            agrees = all(words >= set(map(canonical, binding.softdeps[name])) for name in of)
         else:
             continue
         yield Trace(path=statement.file, line=statement.line, said=str(statement), part=Part.LINE, agrees=agrees)
-
-
-_SPELT = {name for driver in BY_ID for name in (driver, canonical(driver))}
 
 
 def _modules(other: Elsewhere) -> Iterator[Trace]:
@@ -198,22 +195,13 @@ def _modules(other: Elsewhere) -> Iterator[Trace]:
 
 
 def _dracut(other: Elsewhere, off: Off) -> Iterator[Trace]:
-    """Passthrough modules in dracut's configuration, which is a bash file (``dracut.conf(5)``)."""
-    for path, text in other.texts.items():
-        for number, line in enumerate(text.split("\n"), 1) if path.startswith(_DRACUT) else ():
-            if (match := _DRACUT_LINE.fullmatch(line)) is None:
-                continue
-            modules = {canonical(module) for module in match[3].split()}
-            is_off = match[1] == "omit_drivers"
-            is_against = (f"{path}:{number}", line.strip()) in off
-            if not (is_against if is_off else modules & PASSTHROUGH):
-                continue
-            stays = None if modules <= PASSTHROUGH else "it contains more than that"
-            statement = line.strip()
-            yield Trace(path=path, line=number, said=statement, part=Part.COMMAND, agrees=not is_off, stays=stays)
-
-
-_DRACUT_LINE = re.compile(r"""\s*(add_drivers|force_drivers|omit_drivers)\+?=(["'])([\w\s-]*)\2\s*(?:\#.*)?""")
+    """Passthrough modules in dracut's configuration."""
+    for place, said, variable, modules, is_alone in other.of_dracut():
+        path, line = _parted(place)
+        is_off = variable == "omit_drivers"
+        if (place, said) in off if is_off else modules & PASSTHROUGH:
+            stays = None if modules <= PASSTHROUGH and is_alone else "it contains more than that"
+            yield Trace(path=path, line=line, said=said, part=Part.COMMAND, agrees=not is_off, stays=stays)
 
 
 def _driverctl(targets: Targets, other: Elsewhere) -> Iterator[Trace]:

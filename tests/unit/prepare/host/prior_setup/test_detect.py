@@ -71,6 +71,51 @@ def test_a_blacklist_that_the_cards_of_the_host_need_is_reported() -> None:
     assert "GPU173" not in codes(host_plan)
 
 
+@pytest.mark.parametrize(
+    ("line", "is_shown"),
+    [
+        ("softdep nouveau pre: vfio-pci", True),
+        ("softdep nvidia* pre: vfio-pci", True),
+        ("softdep snd-hda-intel pre: vfio vfio_pci", True),
+        ("softdep nouveau pre: vfio-pci post: drm", False),
+        ("softdep xhci_hcd pre: vfio-pci", False),
+    ],
+)
+def test_order_of_modules_by_hand_agrees_as_modprobe_reads_it(line: str, is_shown: bool) -> None:
+    host = machine({"/etc/modprobe.d/vfio.conf": f"{line}\n"}).host
+    plan = plan_host(SPEC, host)
+    assert not plan.refused
+    assert list(messages(plan, "GPU170")) == (["/etc/modprobe.d/vfio.conf:1"] if is_shown else [])
+    adopted = messages(plan_host(SPEC, host, adopt=True), "GPU171")
+    assert list(adopted) == (["/etc/modprobe.d/vfio.conf:1"] if is_shown else [])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'omit_drivers+="\n  nouveau\n  vfio-pci\n"\n',
+        'omit_drivers+=" nouveau \\\n vfio_pci "\n',
+        "omit_drivers+=vfio_pci\n",
+        'omit_drivers+=" vfio_pci "; compress="zstd"\n',
+    ],
+)
+def test_drivers_that_dracut_omits_are_seen_on_every_line(text: str) -> None:
+    path = "/etc/dracut.conf.d/off.conf"
+    host = machine({path: f"hostonly=yes\n{text}"})
+    host.raw["initramfs_tool"] = "dracut"
+    assert list(messages(plan_host(SPEC, host.host), "GPU140")) == [f"{path}:2"]
+    plan = plan_host(SPEC, host.host, adopt=True)
+    assert list(messages(plan, "GPU172")) == ([] if text.startswith("omit_drivers+=v") else [f"{path}:2"])
+
+
+def test_drivers_that_dracut_adds_are_seen_on_every_line() -> None:
+    path = "/etc/dracut.conf.d/vfio.conf"
+    host = machine({path: 'add_drivers+="\n  vfio\n  vfio_pci\n"\n'})
+    host.raw["initramfs_tool"] = "dracut"
+    assert list(messages(plan_host(SPEC, host.host), "GPU170")) == [f"{path}:1"]
+    assert f"{path}:1" not in messages(plan_host(SPEC, host.host, adopt=True), "GPU171")
+
+
 def test_lines_for_dracut() -> None:
     path = "/etc/dracut.conf.d/vfio.conf"
     text = 'hostonly=yes\nadd_drivers+=" vfio vfio_pci vfio_iommu_type1 "\nforce_drivers+=" vfio-pci igb "\n'
