@@ -29,6 +29,7 @@ from gpustack.connect.playbooks.reserved import facts_refusal as facts_refusal
 from gpustack.connect.playbooks.reserved import keys_result as keys_result
 from gpustack.connect.playbooks.reserved import reserved as reserved
 from gpustack.connect.playbooks.results import RunResults
+from gpustack.hosts.facts.collector.limits import HOST_NAME as HOST_NAME
 from gpustack.hosts.facts.images import checked_images
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.facts.store import MOST_BYTES_OF_HOST, parse_host, save_snapshot

@@ -19,8 +19,7 @@ from ansible import constants
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible_collections.nova_gpustack.passthrough.plugins.plugin_utils.gpustack_base import ActionModule as Base
 
-from gpustack.hosts.facts.collector.limits import HOST_NAME
-from gpustack.prepare.plugin_api import facts_refusal, keys_result
+from gpustack.prepare.plugin_api import HOST_NAME, facts_refusal, keys_result
 
 _SERIALS = {"gpustack_serial": "hosts", "gpustack_nova_serial": "compute hosts"}
 _MOST_FAILURES = "gpustack_max_fail_percentage"

@@ -402,6 +402,10 @@ class Host(FactsModel):
         """The place of a part of the host in findings: ``gpu01 0000:88:00.0``."""
         return f"{self.hostname} {part}"
 
+    def text(self, path: str) -> str:
+        """The text of a configuration file; empty without it."""
+        return self.files[path].text if path in self.files else ""
+
     def with_pci(self, functions: Iterable[Function]) -> Host:
         """Return a copy with other functions; unlike ``model_copy``, drop the properties cached from the old ones."""
         copy = self.model_copy(update={"pci": tuple(functions)})

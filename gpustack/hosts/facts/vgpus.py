@@ -61,8 +61,7 @@ def short_name(kind: VgpuType) -> str:
 
 def number_at_boot(host: Host, card: Function, name: str) -> str | None:
     """The number that the unit found for a type at its last start; None if it found none."""
-    file = host.files.get(RECORD)
-    found = (_RESOLVED.fullmatch(line) for line in (file.text.splitlines() if file is not None else ()))
+    found = (_RESOLVED.fullmatch(line) for line in host.text(RECORD).splitlines())
     numbers = [match[3] for match in found if match is not None and (match[1], match[2]) == (card.address, name)]
     return numbers[-1] if numbers else None
 

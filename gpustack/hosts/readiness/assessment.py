@@ -286,8 +286,7 @@ def _framebuffer_advice(host: Host, main: Function) -> str:
 
 def boot_record(host: Host) -> list[str]:
     """The lines of the record of gpustack's script that creates virtual functions: one for each physical function."""
-    file = host.files.get(RECORD)
-    return file.text.splitlines() if file is not None else []
+    return host.text(RECORD).splitlines()
 
 
 def made_at_boot(host: Host) -> dict[str, int]:

@@ -7,9 +7,8 @@ from gpustack.base.findings import Code, Finding, finding
 from gpustack.hosts.facts.gpus import is_gpu
 from gpustack.hosts.facts.model import Function, Host
 from gpustack.linux.cmdline import CommandLine, canonical
-from gpustack.linux.drivers import BY_ID, IDS_ARGUMENTS, is_passthrough_driver
+from gpustack.linux.drivers import IDS_ARGUMENTS, is_passthrough_driver
 from gpustack.linux.grub import DEFAULTS, LINUX, LINUX_DEFAULT
-from gpustack.linux.modprobe import read_modprobe
 from gpustack.pci import classes
 from gpustack.prepare.host import support
 from gpustack.prepare.host.decide import addresses, iommu, vgpus, virtual_functions
@@ -19,7 +18,7 @@ from gpustack.prepare.host.foreign_config import Elsewhere, elsewhere
 from gpustack.prepare.host.next_boot import bls as entries
 from gpustack.prepare.host.next_boot import kernel_install
 from gpustack.prepare.host.next_boot.bls import OPEN_QUOTE, Entries
-from gpustack.prepare.host.own_files import DRACUT_SCRIPT, GRUB, MODPROBE, SCRIPT, OwnedFile, is_ours
+from gpustack.prepare.host.own_files import DRACUT_SCRIPT, GRUB, MODPROBE, SCRIPT, OwnedFile, ids_of, is_ours
 from gpustack.prepare.host.prior_setup import detect as handmade
 from gpustack.prepare.host.prior_setup.traces import Part, Trace
 from gpustack.prepare.host.render import render, render_virtual_functions
@@ -167,11 +166,7 @@ def _not_ours(host: Host, files: dict[str, OwnedFile]) -> Iterator[Finding]:
 
 def _in_use_elsewhere(host: Host, targets: Targets) -> Iterator[Finding]:
     """Functions in a GPU's group that other software (DPDK) has bound to a passthrough driver."""
-    file = host.files.get(MODPROBE)
-    config = read_modprobe({MODPROBE: file.text} if file is not None else {})
-    ids = {
-        device_id for driver in BY_ID for o in config.option(driver, "ids") for device_id in (o.value or "").split(",")
-    }
+    ids = ids_of(host)
     listed = {device.address for device in addresses.listed(host)}
     functions = targets.functions
     for target in targets.gpus:

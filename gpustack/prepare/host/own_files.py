@@ -3,6 +3,9 @@
 import hashlib
 from dataclasses import dataclass
 
+from gpustack.hosts.facts.model import Host
+from gpustack.linux.modprobe import parse
+
 RECORD = "/var/lib/gpustack/arguments"
 GRUB = "/etc/default/grub.d/90-gpustack.cfg"
 MODPROBE = "/etc/modprobe.d/gpustack.conf"
@@ -88,3 +91,14 @@ def is_exact(text: str) -> bool:
 def digest(content: str) -> str:
     """The SHA-256 digest of a file's content, in hexadecimal."""
     return hashlib.sha256(content.encode(errors="replace")).hexdigest()
+
+
+def ids_of(host: Host) -> set[str]:
+    """The ids in the options of gpustack's modprobe.d file; empty without it."""
+    return {
+        device_id
+        for statement in parse(host.text(MODPROBE), MODPROBE)
+        if statement.command == "options"
+        for option in statement.words
+        for device_id in option.removeprefix("ids=").split(",")
+    }

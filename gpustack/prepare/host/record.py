@@ -7,13 +7,13 @@ anywhere.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from gpustack.base.by_key import by_key
 from gpustack.hosts.facts.model import Host
 from gpustack.linux.cmdline import CommandLine
 from gpustack.linux.grub import DEFAULTS, LINUX, Defaults, read_defaults
-from gpustack.prepare.host.own_files import RECORD, is_ours
+from gpustack.prepare.host.own_files import RECORD, digest, is_ours
 
 KERNEL_CMDLINE = "/etc/kernel/cmdline"
 ENTRIES = "entries"
@@ -39,11 +39,24 @@ _ASSIGNMENT = re.compile(
 
 def recorded(host: Host) -> dict[str, tuple[str, ...]]:
     """The recorded arguments by place; invalid lines are ignored."""
-    file = host.files.get(RECORD)
-    lines = file.text.splitlines() if file is not None and is_ours(file.text) else ()
+    lines = host.text(RECORD).splitlines() if is_ours(host.text(RECORD)) else ()
     parts = (line.partition(" ") for line in lines)
     by_place = by_key((place, text) for place, _, text in parts if place in PLACES and _ADDED.fullmatch(text))
+    if KERNEL_CMDLINE not in by_place and is_of_grubby(host, by_place.get(ENTRIES, ())):
+        by_place[KERNEL_CMDLINE] = by_place[ENTRIES]
+        text = edited(KERNEL_CMDLINE, host.text(KERNEL_CMDLINE), without=by_place[ENTRIES])
+        by_place[MADE] = [f"sha256:{digest(text or '')}"]
     return {place: tuple(arguments) for place, arguments in by_place.items()}
+
+
+def is_of_grubby(host: Host, added: Collection[str]) -> bool:
+    """Whether grubby created ``/etc/kernel/cmdline`` for an earlier version of gpustack.
+
+    It then has the arguments of the last entry, which is the rescue entry, with those that gpustack added.
+    """
+    line = host.text(KERNEL_CMDLINE).split()
+    holding = [entry.recovery for entry in host.boot.entries if entry.arguments.split() == line]
+    return host.boot.loader == "grub" and bool(holding) and all(holding) and bool(added) and set(added) <= set(line)
 
 
 def files(host: Host) -> tuple[str, ...]:

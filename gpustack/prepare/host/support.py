@@ -90,8 +90,7 @@ def _boot_loader(host: Host) -> Iterator[Finding]:
         yield finding(Code.GRUBBY_TOO_OLD, place=host.hostname)
     elif not host.boot.bls and family(host) == "redhat":
         yield finding(Code.BOOT_ENTRIES_OFF, place=host.hostname)
-    uuids = host.files.get(_PROXMOX)
-    if uuids is not None and uuids.text.strip():
+    if host.text(_PROXMOX).strip():
         yield finding(Code.PROXMOX_BOOT_TOOL, place=host.at(_PROXMOX))
 
 
@@ -112,8 +111,7 @@ def _boot(host: Host) -> Iterator[Finding]:
     is_unread = any(entry.path.endswith("/grub.cfg") for entry in host.unread)
     if not is_unread and all(entry.recovery for entry in host.boot.entries):
         yield finding(Code.NO_BOOT_ENTRY, place=host.hostname)
-    file = host.files.get(UPDATE_INITRAMFS)
-    if host.initramfs_tool == "initramfs-tools" and file is not None and _NEVER.search(file.text):
+    if host.initramfs_tool == "initramfs-tools" and _NEVER.search(host.text(UPDATE_INITRAMFS)):
         yield finding(Code.UPDATE_INITRAMFS_OFF, place=host.at(UPDATE_INITRAMFS))
 
 

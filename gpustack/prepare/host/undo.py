@@ -7,7 +7,7 @@ So if the journal exists, the next undo rebuilds all initramfs images and the bo
 from collections.abc import Iterator
 
 from gpustack.base.findings import Code, Finding, errors, finding
-from gpustack.base.operations import Operation, RemoveFile, WriteFile
+from gpustack.base.operations import Operation, RemoveFile, RunCommand, WriteFile
 from gpustack.hosts.facts.gpus import gpus
 from gpustack.hosts.facts.model import Function, Host
 from gpustack.hosts.readiness.assessment import of_instances
@@ -23,7 +23,7 @@ from gpustack.prepare.host.foreign_config import Elsewhere, elsewhere
 from gpustack.prepare.host.next_boot import bls as entries
 from gpustack.prepare.host.next_boot import difference as differences
 from gpustack.prepare.host.next_boot import kernel_install, tpm
-from gpustack.prepare.host.next_boot.reboot import ids_of, reboot
+from gpustack.prepare.host.next_boot.reboot import reboot
 from gpustack.prepare.host.next_boot.rebuild import MADE_FROM
 from gpustack.prepare.host.own_files import (
     ADOPTED,
@@ -38,6 +38,7 @@ from gpustack.prepare.host.own_files import (
     RECORD,
     VFS,
     VFS_SCRIPT,
+    ids_of,
     is_ours,
     is_untouched,
 )
@@ -64,6 +65,8 @@ def plan_undo(host: Host, *, force: bool = False) -> HostPlan:
         findings += support.findings(host)
         operations += _operations(host, removed, given_back)
         findings += support.inexact(host, operations)
+        if any(isinstance(op, RunCommand) and op.argv[0] == "grubby" for op in operations):
+            findings += entries.several_lines(host)
     why = tuple(reasons(host_then, skipped=frozenset(skipped)))
     findings += _shared(host, host_then, frozenset(skipped))
     if given_back and host.kernel.booted_at is not None:
@@ -100,7 +103,7 @@ def _shared(host: Host, then: Host, skipped: frozenset[str]) -> Iterator[Finding
     for gpu in gpus(host):
         if gpu.main.address in released and (users := "; ".join(of_instances(gpu.virtual))):
             used[gpu.main.address] = users
-    for address in with_mig(host.files[VFS_SCRIPT].text) if VFS_SCRIPT in host.files else ():
+    for address in with_mig(host.text(VFS_SCRIPT)):
         yield finding(Code.MIG_MODE_STAYS, place=host.at(address), address=address)
     for address, users in used.items():
         yield finding(Code.UNDO_WITH_VIRTUAL_FUNCTIONS, place=host.at(address), functions=users)
@@ -225,7 +228,7 @@ def still_kept(host: Host, other: Elsewhere, *, skipped: frozenset[str] = frozen
     """
     by_script = kept_at_boot(host)
     others = tuple(other.ids())
-    stay = ids_of(host.files[MODPROBE].text) if MODPROBE in skipped else set()
+    stay = ids_of(host) if MODPROBE in skipped else set()
     return tuple(
         function
         for function in sorted(host.pci, key=lambda f: f.bdf)

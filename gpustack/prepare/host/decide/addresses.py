@@ -83,6 +83,5 @@ def listed(host: Host) -> Iterator[Listed]:
 
 def kept_at_boot(host: Host) -> dict[str, str]:
     """The drivers that the script assigned at the last boot, by address."""
-    file = host.files.get(RECORD)
-    lines = file.text.splitlines() if file is not None else ()
+    lines = host.text(RECORD).splitlines()
     return {match[1]: match[2] for line in lines if (match := _KEPT.fullmatch(line)) is not None}

@@ -51,7 +51,8 @@ def plan_entries(host: Host, wanted: tuple[str, ...]) -> Entries:
     needs[ENTRIES] = tuple(a for a in wanted if any(not fulfils(line, a) for line in lines.values()))
     first = next(iter(lines.values()), None)
     commands = tuple(_commands(host, needs[ENTRIES], recorded.get(ENTRIES, ())))
-    if commands and first is not None and KERNEL_CMDLINE not in host.files:
+    is_lost = record.is_of_grubby(host, recorded.get(ENTRIES, ()))
+    if first is not None and (is_lost or (commands and KERNEL_CMDLINE not in host.files)):
         tuned = {sourced.argument.text for sourced in by_tuned({path: f.text for path, f in host.files.items()})}
         entry = choice.chosen(host).entry
         line = first if entry is None else lines.get(entry.source, first)
@@ -67,7 +68,7 @@ def plan_entries(host: Host, wanted: tuple[str, ...]) -> Entries:
         findings=(
             *_file_findings(host, needs, edits),
             *_entry_findings(host, lines, needs[ENTRIES]),
-            *(_several_lines(host) if commands else ()),
+            *(several_lines(host) if commands else ()),
         ),
     )
 
@@ -99,9 +100,9 @@ def _file_findings(
             yield from swallowed(host, path, line, needed)
 
 
-def _several_lines(host: Host) -> Iterator[Finding]:
-    text = host.files[KERNEL_CMDLINE].text if KERNEL_CMDLINE in host.files else ""
-    if (count := sum(bool(line.strip()) for line in text.split("\n"))) > 1:
+def several_lines(host: Host) -> Iterator[Finding]:
+    """The error of a ``/etc/kernel/cmdline`` of which grubby would write back only the first line."""
+    if (count := sum(bool(line.strip()) for line in host.text(KERNEL_CMDLINE).split("\n"))) > 1:
         yield finding(Code.KERNEL_CMDLINE_OF_SEVERAL_LINES, place=host.at(KERNEL_CMDLINE), count=count)
 
 
@@ -169,29 +170,21 @@ def _replaced(host: Host, lines: dict[str, CommandLine], add: tuple[str, ...]) -
                 yield finding(Code.ARGUMENT_REPLACED_BY_GRUBBY, place=place, said=said, wanted=text, both=combined)
 
 
-def _commands(host: Host, needed: tuple[str, ...], ours: tuple[str, ...]) -> Iterator[RunCommand]:
+def _commands(
+    host: Host, needed: tuple[str, ...], ours: tuple[str, ...], why: str = "they are no longer wanted"
+) -> Iterator[RunCommand]:
     """The grubby commands. They do not change ``/etc/default/grub``, which gpustack edits before."""
     lines = record.in_entries(host).values()
     gone = dict.fromkeys(a for a in ours if a not in needed)
-    remove = tuple(a for a in gone if any(line.has(a) for line in lines))
-    add = tuple(a for a in needed if any(not fulfils(line, a) for line in lines))
-    if remove:
-        yield _remove_arguments(remove, "they are no longer wanted")
-    if add:
-        joined = " ".join(add)
-        argv = ("grubby", "--update-kernel=ALL", f"--args={joined}", "--no-etc-grub-update")
-        yield RunCommand(argv=argv, why=f"boot entries lack {joined}")
+    if remove := " ".join(a for a in gone if any(line.has(a) for line in lines)):
+        yield RunCommand(argv=(*_GRUBBY, f"--remove-args={remove}", _ENTRIES_ONLY), why=why)
+    if add := " ".join(a for a in needed if any(not fulfils(line, a) for line in lines)):
+        yield RunCommand(argv=(*_GRUBBY, f"--args={add}", _ENTRIES_ONLY), why=f"boot entries lack {add}")
+
+
+_GRUBBY, _ENTRIES_ONLY = ("grubby", "--update-kernel=ALL"), "--no-etc-grub-update"
 
 
 def undo_commands(host: Host) -> Iterator[RunCommand]:
     """The commands that remove gpustack's arguments from all boot entries."""
-    lines = record.in_entries(host).values()
-    recorded = record.recorded(host).get(ENTRIES, ())
-    if removable := tuple(argument for argument in recorded if any(line.has(argument) for line in lines)):
-        yield _remove_arguments(removable, "gpustack added them")
-
-
-def _remove_arguments(arguments: tuple[str, ...], why: str) -> RunCommand:
-    joined = " ".join(arguments)
-    argv = ("grubby", "--update-kernel=ALL", f"--remove-args={joined}", "--no-etc-grub-update")
-    return RunCommand(argv=argv, why=why)
+    yield from _commands(host, (), record.recorded(host).get(ENTRIES, ()), "gpustack added them")

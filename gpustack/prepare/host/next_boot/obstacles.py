@@ -63,8 +63,7 @@ def _unmounted(host: Host) -> Iterator[Finding]:
     mounts = {mount.point for mount in host.boot.mounts or ()}
     if mounts <= {None} or host.kernel.booted_at is None:
         return
-    fstab = host.files.get("/etc/fstab")
-    for point, _ in _FSTAB.findall(fstab.text if fstab is not None else ""):
+    for point, _ in _FSTAB.findall(host.text("/etc/fstab")):
         if point not in mounts and (point == "/boot" or host.boot.loader == "systemd-boot"):
             place = host.at("/etc/fstab")
             remedy = _UNMOUNTED.format(point=point)

@@ -8,13 +8,12 @@ from gpustack.hosts.facts.model import Host
 from gpustack.linux.cmdline import CommandLine
 from gpustack.linux.drivers import BY_ID, is_held
 from gpustack.linux.grub import paths as grub_paths
-from gpustack.linux.modprobe import parse
 from gpustack.prepare.host.decide import virtual_functions
 from gpustack.prepare.host.decide.addresses import kept_at_boot
 from gpustack.prepare.host.desired import Desired
 from gpustack.prepare.host.foreign_config import elsewhere
 from gpustack.prepare.host.next_boot.rebuild import lacking, withdrawn
-from gpustack.prepare.host.own_files import AGAIN, MARK, MODPROBE, OWNED
+from gpustack.prepare.host.own_files import AGAIN, MARK, MODPROBE, OWNED, ids_of
 from gpustack.prepare.host.tools import has_systemd_boot
 
 _AGAIN = (
@@ -78,7 +77,7 @@ def _left_over(host: Host, desired: Desired) -> Iterator[str]:
         return
     booted = host.kernel.booted_at
     is_rewritten = booted is None or (file.mtime_ns or 0) > booted * 1_000_000_000
-    before = ids_of(file.text)
+    before = ids_of(host)
     by_address = {device.address for device in desired.binding.by_address}
     wanted_ids = {f.ids for address, (f, _) in wanted.items() if address not in by_address}
     others = tuple(elsewhere(host).ids())
@@ -90,17 +89,6 @@ def _left_over(host: Host, desired: Desired) -> Iterator[str]:
         is_explained = function.ids in wanted_ids or any(foreign.binds(function) for foreign in others)
         if not is_explained and (is_rewritten or function.ids in before):
             yield f"{function.address} is on {function.driver}, which is no longer wanted"
-
-
-def ids_of(text: str) -> set[str]:
-    """The ids in the options of a text of gpustack's modprobe.d file."""
-    return {
-        device_id
-        for statement in parse(text, MODPROBE)
-        if statement.command == "options"
-        for option in statement.words
-        for device_id in option.removeprefix("ids=").split(",")
-    }
 
 
 def stuck(host: Host, desired: Desired, why: tuple[str, ...]) -> tuple[Finding, tuple[WriteFile, ...]] | None:

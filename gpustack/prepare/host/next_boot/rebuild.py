@@ -34,8 +34,7 @@ def file_operations(host: Host, desired: Desired) -> Iterator[Operation]:
         elif file is not None:
             yield RemoveFile(path=path, before=file.text, why="it would be empty")
     for path, edit in desired.entries.edits.items() if desired.entries is not None else ():
-        file = host.files.get(path)
-        before = None if file is None else file.text
+        before = host.files[path].text if path in host.files else None
         if edit.content != before:
             yield WriteFile(path=path, content=edit.content, before=before, mode=edit.mode, why=edit.why)
 

@@ -114,11 +114,9 @@ def _is_whole(host: Host, path: str) -> bool:
 def _operations(host: Host, entries: Mapping[str, Taken], reasons: Mapping[str, list[str]]) -> Iterator[Operation]:
     if not reasons:
         return
-    journal = host.files.get(ADOPTED)
-    content = written(entries)
-    if journal is None or journal.text != content:
+    before, content = host.text(ADOPTED) or None, written(entries)
+    if before != content:
         why = "the files as they were, for undo.yml"
-        before = None if journal is None else journal.text
         yield WriteFile(path=ADOPTED, content=content, before=before, mode="0600", why=why)
     for path, why_each in reasons.items():
         file, after = host.files[path], entries[path].after

@@ -115,10 +115,8 @@ def arguments(host: Host, desired: Desired) -> Iterator[HostCheck]:
             wrong = "it has not" if argument in missing else None
             yield judged(Code.VERIFY_RUNNING_ARGUMENTS_WRONG, f"the running kernel has {argument}", place, wrong)
         for argument in withdrawn(line, desired):
-            what, seen = (
-                f"the running kernel does not have {argument}",
-                "it was started with it, and it is no longer wanted",
-            )
+            what = f"the running kernel does not have {argument}"
+            seen = "it was started with it, and it is no longer wanted"
             yield failed(Code.VERIFY_RUNNING_ARGUMENTS_WRONG, what, place, seen)
 
 

@@ -18,12 +18,15 @@ from gpustack.prepare.host.own_files import (
     JOURNAL,
     MODPROBE,
     MODULES_LOAD,
+    RECORD,
     SCRIPT,
     VFS,
     is_untouched,
 )
 from gpustack.prepare.host.plan import HostPlan, plan_host
 from gpustack.prepare.host.prove.undone import verify_undone
+from gpustack.prepare.host.record import KERNEL_CMDLINE
+from gpustack.prepare.host.render import render_record
 from gpustack.prepare.host.undo import plan_undo
 from support.boot_simulation import Machine
 from support.host_cases import load
@@ -106,6 +109,38 @@ def test_a_prepared_host_is_given_back(case: str) -> None:
     verification = verify_undone(machine.host, machine.images)
     assert verification.passed
     assert not [finding for finding in verification.findings if finding.severity != "info"]
+
+
+@pytest.mark.parametrize("repaired", [False, True])
+def test_a_file_that_grubby_made_for_an_earlier_version_goes(repaired: bool) -> None:
+    """It has the rescue entry's arguments, which lack those that the others need for their root file system."""
+    data, spec, _ = load(CASES / "rhel-9-prepared.yaml")
+    before = Machine(load_raw(data))
+    del before.raw["files"][KERNEL_CMDLINE]
+    machine = Machine(before.raw)
+    machine.carry_out(plan_host(spec, machine.host))
+    record = machine.raw["files"][RECORD]
+    lines = [line for line in record["text"].splitlines() if line.startswith(("entries ", "/etc/default/grub "))]
+    record["text"] = render_record(lines)
+    rescue = machine.raw["boot"]["entries"][-1]["arguments"]
+    machine.raw["files"][KERNEL_CMDLINE]["text"] = f"{rescue}\n"
+    if repaired:
+        machine.carry_out(plan_host(spec, machine.host))
+        line = machine.host.files[KERNEL_CMDLINE].text.split()
+        assert "rd.lvm.lv=rl/root" in line
+        assert "intel_iommu=on" in line
+        assert plan_host(spec, machine.host).operations == ()
+    machine.carry_out(plan_undo(machine.host))
+    assert texts(machine) == texts(before)
+    assert arguments(machine) == arguments(before)
+
+
+def test_several_lines_of_kernel_arguments_block_an_undo_with_grubby() -> None:
+    _, machine = prepared("rhel-9")
+    machine.raw["files"][KERNEL_CMDLINE] = {"text": "root=/dev/sda1 ro\nquiet\n", "mode": "0644", "mtime_ns": 1}
+    plan = plan_undo(machine.host)
+    assert plan.refused
+    assert [f.place for f in plan.findings if f.code == "GPU250"] == ["gpu01 /etc/kernel/cmdline"]
 
 
 def test_the_plan_says_what_it_does_and_why() -> None:
