@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from cliff import command, lister, show
 
 from gpustack.base import silence
-from gpustack.base.errors import CHANGES, GpustackError, HostError, PartialError, UsageError, VerifyError
+from gpustack.base.errors import CHANGES, GpustackError, HostError, PartialError, SpecError, UsageError, VerifyError
 from gpustack.base.files import write_atomic
 from gpustack.base.findings import Finding, Severity, report_lines
 from gpustack.base.host_groups import host_groups, pattern, total
@@ -207,7 +207,9 @@ class Command(command.Command):
             if line := self._next(self.outcome or self._usual_outcome(parsed_args)):
                 self.report(line)
         except GpustackError as error:
-            if line := self._next("failed" if isinstance(error, VerifyError) else "blocked"):
+            # A plan needs a valid spec, and hosts that can be read.
+            has_plan = self._noted or not isinstance(error, HostError | SpecError | UsageError)
+            if has_plan and (line := self._next("failed" if isinstance(error, VerifyError) else "blocked")):
                 error.add_note(line)  # printed below the error
             error.remedy = self.completed(error.remedy or "")
             raise

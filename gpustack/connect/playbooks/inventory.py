@@ -335,5 +335,5 @@ def _refused(host: str, variable: str) -> HostError:
     return HostError(
         f"gpustack can't honour the variable {variable} of the inventory",
         where=host,
-        remedy="remove it for this host, or set it in ~/.ssh/config; Ansible's playbooks honour it",
+        remedy="remove it, or set options of SSH in ~/.ssh/config; the playbook facts.yml honours it, see --snapshot",
     )

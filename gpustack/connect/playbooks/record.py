@@ -98,9 +98,7 @@ class HostRecord:
 
     def notes(self) -> list[str]:
         """Details to print after the outcome."""
-        codes = {
-            finding["code"] for finding in self.findings if finding.get("severity") == "error" and "code" in finding
-        }
+        codes = {f["code"] for f in self.findings if f.get("severity") == "error" and "code" in f}
         if self.problem:
             return sorted(codes) or [self.problem.strip().partition("\n")[0].rstrip(":")]
         reboot = ["rebooted"] if self.rebooted else ["needs a reboot"] if self.reboot else []

@@ -1,5 +1,6 @@
 """Text and exit code for the records of a run."""
 
+import re
 from collections.abc import Iterable, Sequence
 
 from gpustack.base.errors import ApplyError, GpustackError, HostError, PlanError, VerifyError
@@ -12,7 +13,17 @@ _GRAVEST: tuple[tuple[RunOutcome, type[GpustackError], str], ...] = (
     (RunOutcome.NOT_READY, VerifyError, "not ready"),
     (RunOutcome.REFUSED, PlanError, "refused"),
     (RunOutcome.UNREACHABLE, HostError, "could not be reached or read"),
+    (RunOutcome.NOT_BEGUN, ApplyError, "not begun"),
 )
+
+
+_REMEDIES = {
+    f"^{NO_ROOT}: [^IS]": "add -K (--ask-become-pass), or allow sudo without a password for this user (NOPASSWD)",
+    f"^{NO_ROOT}: (Incorrect|Sorry)": "type this user's password on the host at -K, or correct ansible_become_password",
+    "connection plugin .* was not found": "correct ansible_connection, or install the collection of the plugin",
+    "stdin is not interactive$": "Ansible would ask whether a host key is right: add the key to ~/.ssh/known_hosts",
+}
+"""By patterns of problems that Ansible or sudo reports."""
 
 
 def line(host: HostRecord, *, checked: bool = False) -> str:
@@ -29,11 +40,8 @@ def problems(host: HostRecord) -> str:
     if not host.problem:
         return ""
     lines = [f"{host.host}: {host.problem}"]
-    remedies = dict.fromkeys(
-        finding.get("remedy", "") for finding in host.findings if finding.get("severity") == "error"
-    )
-    if host.problem.startswith(NO_ROOT):
-        remedies["add -K (--ask-become-pass), or allow sudo without a password for this user (NOPASSWD)"] = None
+    remedies = dict.fromkeys(f.get("remedy", "") for f in host.findings if f.get("severity") == "error")
+    remedies |= {remedy: None for pattern, remedy in _REMEDIES.items() if re.search(pattern, host.problem)}
     return "\n".join([*lines, *(f"  → {remedy}" for remedy in remedies)])
 
 
@@ -63,6 +71,4 @@ def verdict(records: Sequence[HostRecord], remedy: str) -> GpustackError | None:
         if hosts:
             summary = f"{len(hosts)} of {counted(len(records), 'host')} {state}: {listed(hosts, 8)}"
             return error(summary, remedy=remedy)
-    if not_begun := [record.host for record in records if record.outcome is RunOutcome.NOT_BEGUN]:
-        return ApplyError(f"{len(not_begun)} of {counted(len(records), 'host')} not begun", remedy=remedy)
     return None

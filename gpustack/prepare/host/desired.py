@@ -173,14 +173,9 @@ def _in_use_elsewhere(host: Host, targets: Targets) -> Iterator[Finding]:
         for f in target.gpu.neighbours:
             is_ours = f.address in listed or (f.ids in ids and not f.driver_override)
             if not is_gpu(f) and f.address not in functions and is_passthrough_driver(f.driver) and not is_ours:
-                controller = f"{f.address} ({classes.word(f.pci_class)})"
-                yield finding(
-                    Code.GROUP_CONTROLLER_BOUND_BY_OTHERS,
-                    place=host.at(target.address),
-                    group=f.iommu_group,
-                    what=controller,
-                    driver=f.driver,
-                )
+                place, what = host.at(target.address), f"{f.address} ({classes.word(f.pci_class)})"
+                code, group = Code.GROUP_CONTROLLER_BOUND_BY_OTHERS, f.iommu_group
+                yield finding(code, place=place, group=group, what=what, driver=f.driver)
 
 
 def _lost(host: Host, targets: Targets) -> Iterator[Finding]:

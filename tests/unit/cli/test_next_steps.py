@@ -134,6 +134,12 @@ def test_a_command_ends_with_the_next_one(arguments, line, tmp_path, monkeypatch
         assert printed.err.endswith(f"{line.format(snapshot=shlex.quote(str(snapshot)))}\n")
 
 
+def test_no_plan_follows_a_spec_that_can_not_be_used(tmp_path, capsys) -> None:
+    (tmp_path / "spec.yaml").write_text("version: 1\n")
+    assert main(["host", "apply", str(tmp_path / "spec.yaml"), "--local", "--check"]) == 10
+    assert "Next:" not in capsys.readouterr().err
+
+
 def test_a_spec_in_the_current_directory_comes_next(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "gpustack.yaml").write_text(SPEC)

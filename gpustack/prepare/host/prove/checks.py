@@ -387,9 +387,7 @@ def _loaded(image: Mapping[str, Any]) -> set[str]:
     lines = (_text(image, _LOADED_IN_INITRAMFS) or "").splitlines()
     names = {fields[0] for line in lines if (fields := line.split()) and not fields[0].startswith("#")}
     # dracut stores the modules to load before udev as its own arguments (dracut.cmdline(7)).
-    command_lines = [
-        str(file["text"]) for path, file in image.get("files", {}).items() if path.startswith("/etc/cmdline.d/")
-    ]
-    for argument in CommandLine.of(field for text in command_lines for field in text.split()).all(_RD_DRIVER_PRE):
+    texts = [str(f["text"]) for path, f in image.get("files", {}).items() if path.startswith("/etc/cmdline.d/")]
+    for argument in CommandLine.of(field for text in texts for field in text.split()).all(_RD_DRIVER_PRE):
         names.update((argument.value or "").split(","))
     return {canonical(name) for name in names}
