@@ -73,6 +73,10 @@ _MADE = frozenset({ChangeResult.DONE, ChangeResult.UNKNOWN, ChangeResult.FAILED}
 _BAD = frozenset({ChangeResult.FAILED, ChangeResult.SKIPPED, ChangeResult.NOT_BEGUN})
 
 
+class UnbegunError(JournalError):
+    """A journal without a complete line: it is synced before the first change, so its run made none."""
+
+
 def new_id() -> str:
     """A new ID, which sorts by time."""
     return f"{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}"
@@ -150,7 +154,10 @@ def read(path: Path, former: Former | None = None) -> RunRecord:
     :raises JournalError: if the file cannot be read, is no journal of this version, or others can write it.
     """
     refuse_shared(path)
-    first, *lines = read_lines(path) or [None]
+    if not (entries := read_lines(path)):
+        what = "empty or half-written, as after a power cut: its run ended before its first change"
+        raise UnbegunError(what, where=str(path), remedy=f"nothing to undo; remove the file: rm {quoted(path)}")
+    first, *lines = entries
     old = next((key for key in former or {} if isinstance(first, dict) and first.get(key) == VERSION), None)
     if not old and (not isinstance(first, dict) or _FORMAT not in first):
         remedy = "name a file or an ID of `gpustack history`"
@@ -249,14 +256,14 @@ def last(
 ) -> tuple[RunRecord | None, JournalError | None]:
     """The newest run on a cloud that meets a condition, with what others completed; None if there is none.
 
-    Also the error of a newer record that cannot be read, which may be of such a run.
+    Also the error of a newer record that cannot be read, which may be of such a run unless it is unbegun.
 
     :param cloud: looks up the key of the cloud; is not called if there are no runs.
     """
     key, unread = "", None
     for _, record in records():
         if isinstance(record, JournalError):
-            unread = unread or record
+            unread = record if isinstance(unread, UnbegunError | None) else unread
         elif not record.head.completes:
             key = key or cloud()
             if record.head.cloud.key == key and condition(record):
