@@ -127,6 +127,8 @@ def change(flavor: PresentFlavor, changes: Changes, access: frozenset[str] | Non
     refuse_own(changes.unset_specs)
     if ALIAS in changes.unset_specs and flavor.ours:
         raise UsageError(f"without {ALIAS}, {flavor.name} is no GPU flavor", remedy="`gpustack flavor delete` it")
+    if both := (changes.set_specs.keys() & changes.unset_specs) | (changes.grant & changes.revoke):
+        raise UsageError(f"to be added and to be removed: {', '.join(sorted(both))}", remedy="omit one of the options")
     # Access is handled below; comparing it as public leaves it out here.
     as_public = replace(flavor, public=True)
     operations = compare([_wanted(flavor, changes)], [as_public], FlavorChoices(adopt=True)).operations

@@ -190,6 +190,8 @@ def test_projects_by_hand_have_a_current_mark(
         (OURS, Changes(unset_specs=frozenset({ALIAS})), "without pci_passthrough:alias, g is no GPU flavor"),
         (OURS, Changes(unset_specs=frozenset({SETS})), "gpustack:sets is gpustack's own"),
         (PRIVATE, Changes(unset_specs=frozenset({"a", ACCESS})), "gpustack:access is gpustack's own"),
+        (PRIVATE, Changes(grant=frozenset({"p", "q"}), revoke=frozenset({"p"})), "to be added and to be removed: p\n"),
+        (OURS, Changes(set_specs={"a": "1"}, unset_specs=frozenset({"a"})), "to be added and to be removed: a\n"),
     ],
 )
 def test_impossible_changes_are_refused(flavor: PresentFlavor, changes: Changes, message: str) -> None:
