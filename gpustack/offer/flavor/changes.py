@@ -17,7 +17,7 @@ from gpustack.changes.change import CloudChange, Value, difference
 from gpustack.cloud import Connection, identity
 from gpustack.cloud.flavors import FlavorCloud, Sizes
 from gpustack.cloud.session import Refused, Unanswered
-from gpustack.offer.flavor.flavors import ACCESS, ACCESS_CHANGES, PresentFlavor, present_flavors
+from gpustack.offer.flavor.flavors import ACCESS, ACCESS_CHANGES, SETS, PresentFlavor, present_flavors
 from gpustack.offer.flavor.operations import ChangeFlavor, CreateFlavor, DeleteFlavor, FlavorOperation
 from gpustack.spec.extra_specs import NAMESPACE
 
@@ -31,6 +31,10 @@ class _ChangeOfFlavor(CloudChange):
     @classmethod
     def client(cls, connection: Connection) -> Flavors:
         return present_flavors(connection)
+
+    @property
+    def place(self) -> str:
+        return f"flavor:{self.id}"
 
     def foreign(self, api: Flavors) -> str:
         found = api.get(self.id)
@@ -85,6 +89,22 @@ class FlavorChange(_ChangeOfFlavor):
         return replace(
             self, wanted={**self.wanted, "access": [p for p in self.wanted["access"] if identity.projects(cloud, p)]}
         )
+
+    def checked_before(self, made: Sequence[CloudChange]) -> CloudChange | None:
+        """A deletion finds the projects that earlier changes of the run remove."""
+        if self.wanted is not None or "access" not in self.seen:
+            return super().checked_before(made)
+        moves = [change.seen for change in made if isinstance(change, AccessChange) and change.id == self.id]
+        present = {
+            **dict.fromkeys(self.seen["access"], True),
+            **{key: had for seen in moves for key, had in seen.items()},
+        }
+        return replace(self, seen={**self.seen, "access": sorted(key for key, had in present.items() if had)})
+
+    def foreign(self, api: Flavors) -> str:
+        """Of a change that adds the mark, as the undo of an undo of ``--adopt``, the flavor has none."""
+        before, after = ((value or {}).get("extra_specs", {}).get(SETS) for value in (self.seen, self.wanted))
+        return "" if self.seen and after and not before else super().foreign(api)
 
     def read(self, api: Flavors) -> Value:
         found = api.get(self.id)

@@ -1,15 +1,17 @@
 """The changes of tenancy: aggregates, their metadata and hosts, traits of hosts."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from gpustack.changes.change import CloudChange, Value
 from gpustack.cloud import Connection, compute, placement
 from gpustack.nova_options.aggregates import PROJECTS, Aggregate
+from gpustack.offer.flavor.flavors import present_flavors
 from gpustack.offer.tenancy.model import MARK, is_foreign
-from gpustack.spec.extra_specs import TRAIT
+from gpustack.spec.extra_specs import TRAIT, required_traits
 
+_LEAVING = "gpustack:leaving"
 _METADATA = (MARK, f"{TRAIT}*", f"{PROJECTS}*")
 
 
@@ -18,6 +20,10 @@ class _ChangeOfAggregate(CloudChange):
     def aggregate(self) -> str:
         """The name of the aggregate."""
         return self.name
+
+    @property
+    def place(self) -> str:
+        return f"aggregate:{self.aggregate}"
 
     def _present(self, api: Connection) -> Aggregate | None:
         return next((found for found in compute.aggregates(api) if found.name == self.aggregate), None)
@@ -53,6 +59,19 @@ class AggregateChange(_ChangeOfAggregate):
         data: dict[str, object] = {"kind": f"{self.verb}_aggregate", "why": self.why, "aggregate": self.name}
         return data if self.seen is None else {**data, "metadata": dict(self.about)}
 
+    def checked_before(self, made: Sequence[CloudChange]) -> CloudChange | None:
+        """A deletion finds the metadata and hosts that earlier changes of the run remove."""
+        seen, leaving = dict(self.seen or {}), list[str]()
+        for change in reversed(made) if self.wanted is None else ():
+            if isinstance(change, MetadataChange) and change.place == self.place:
+                seen |= change.seen
+            elif isinstance(change, HostChange) and change.place == self.place:
+                leaving.append(change.about["host"])
+        if self.seen in (None, seen) and not leaving:
+            return super().checked_before(made)
+        about = {**self.about, _LEAVING: ",".join(leaving)}
+        return replace(self, seen={key: value for key, value in seen.items() if value is not None}, about=about)
+
     def read(self, api: Connection) -> Value:
         found = self._present(api)
         return None if found is None else dict(found.metadata)
@@ -63,7 +82,8 @@ class AggregateChange(_ChangeOfAggregate):
 
     def obstacle(self, api: Connection) -> str:
         found = self._present(api) if self.wanted is None else None
-        return f"it contains {', '.join(sorted(found.hosts))}" if found and found.hosts else ""
+        hosts = sorted(found.hosts - {*self.about.get(_LEAVING, "").split(",")}) if found else []
+        return f"it contains {', '.join(hosts)}" if hosts else ""
 
     def carry_out(self, api: Connection) -> str:
         if self.wanted is None:
@@ -78,16 +98,19 @@ class AggregateChange(_ChangeOfAggregate):
 
 @dataclass(frozen=True, kw_only=True)
 class MetadataChange(_ChangeOfAggregate):
-    """Set metadata of an aggregate; None removes a key."""
+    """Set metadata of an aggregate; None removes a key.
+
+    If others have metadata in it, so that only gpustack's part is removed, ``about`` has ``shared``.
+    """
 
     object_kind: ClassVar[str] = "aggregate_metadata"
     written: ClassVar[tuple[str, ...]] = _METADATA
     value: ClassVar[Any] = dict[str, str | None]
 
     @classmethod
-    def of(cls, name: str, values: Mapping[str, str | None], before: Mapping[str, str], why: str) -> Self:
+    def of(cls, name: str, values: Mapping[str, str | None], before: Mapping[str, str], why: str, **about: str) -> Self:
         """The change of these values; ``before`` has all metadata."""
-        return cls(why=why, name=name, seen={key: before.get(key) for key in values}, wanted=dict(values))
+        return cls(why=why, name=name, seen={key: before.get(key) for key in values}, wanted=dict(values), about=about)
 
     def describe(self) -> str:
         return f"change the metadata of the aggregate {self.name}: {self.why}"
@@ -102,6 +125,13 @@ class MetadataChange(_ChangeOfAggregate):
         if found is None and any(self.wanted.values()):
             return None
         return {key: found.metadata.get(key) if found else None for key in self.wanted}
+
+    def foreign(self, api: Connection) -> str:
+        return "" if self.about.get("shared") else super().foreign(api)
+
+    def obstacle(self, api: Connection) -> str:
+        """The plan takes over an aggregate only if it has no content; others may have added some since."""
+        return self.foreign(api) if self.wanted.get(MARK) and not self.seen.get(MARK) else ""
 
     def carry_out(self, api: Connection) -> str:
         if found := self._present(api):
@@ -178,8 +208,19 @@ class TraitChange(CloudChange):
     def remaining(self, cloud: Connection) -> Self | None:
         return self if not self.wanted or placement.traits(cloud, self.id) else None
 
+    def checked_before(self, made: Sequence[CloudChange]) -> CloudChange | None:
+        """Flavors that earlier changes of the run change or delete require the trait until then."""
+        return None if any(change.object_kind == "flavor" for change in made) else super().checked_before(made)
+
     def read(self, api: Connection) -> Value:
         return self.id in placement.bearers(api, self.about["trait"])
+
+    def obstacle(self, api: Connection) -> str:
+        trait = self.about["trait"]
+        if self.wanted or placement.bearers(api, trait) != {self.id}:
+            return ""
+        flavors = sorted(f.name for f in present_flavors(api).flavors() if trait in required_traits(f.extra_specs))
+        return f"no other host has it, and flavors require it: {', '.join(flavors)}" if flavors else ""
 
     def carry_out(self, api: Connection) -> str:
         change = placement.add_trait if self.wanted else placement.remove_trait

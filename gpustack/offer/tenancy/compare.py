@@ -68,7 +68,8 @@ def compare(wanted: Wanted, present: Present, *, prune: bool = False) -> Tenancy
         waiting += [entry.name] if isolation and lacking else []
         operations += [] if lacking else isolation
     operations += traits
-    if prune and not kept:
+    # The mark of an aggregate names the trait of an earlier spec; that of this spec is known without it.
+    if prune and not [finding for finding in kept if not wanted.isolates or finding.place != wanted.trait]:
         operations += [AggregateChange.of(o.name, o.metadata, _NOT_IN_SPEC) for o in others if o not in shared]
     left = [
         finding(
@@ -119,15 +120,19 @@ def _traits(wanted: Wanted, present: Present) -> Iterator[CloudChange]:
 
 
 def _superfluous_traits(wanted: Wanted, present: Present) -> tuple[list[TraitChange], list[Finding]]:
-    """The operations that remove the traits of this and earlier specs; findings about those that flavors require."""
+    """The operations that remove the traits of this and earlier specs; findings about those that flavors require.
+
+    The flavors of the spec find the hosts of the spec: hosts that left it lose the trait.
+    """
     operations: list[TraitChange] = []
     findings: list[Finding] = []
     for trait in sorted({wanted.trait, *present.bearers}):
         needed = wanted.gpu_hosts if wanted.isolates and trait == wanted.trait else frozenset()
         bearers = present.bearers.get(trait, frozenset())
         nodes = [node for node in present.nodes if node.uuid in bearers and node.host not in needed]
-        flavors = sorted(f.name for f in present.flavors if trait in required_traits(f.extra_specs))
-        if nodes and flavors and not needed:
+        requiring = {flavor.name for flavor in present.flavors if trait in required_traits(flavor.extra_specs)}
+        flavors = sorted(requiring - (wanted.flavors if needed else frozenset()))
+        if nodes and flavors:
             findings.append(finding(Code.TRAIT_STILL_REQUIRED, place=trait, flavors=", ".join(flavors)))
             continue
         operations += [TraitChange.of(node, trait, _NOT_IN_SPEC, wanted=False) for node in nodes]
@@ -158,7 +163,8 @@ def _emptied(aggregate: Aggregate, *, whole: bool) -> Iterator[CloudChange]:
     """Remove gpustack's part; the hosts stay if the aggregate has metadata of others, and it is theirs then."""
     gone = {name: None for name in aggregate.metadata if _is_own(name) and (name != MARK or not whole)}
     if gone:
-        yield MetadataChange.of(aggregate.name, gone, aggregate.metadata, _NOT_IN_SPEC)
+        about = {} if whole else {"shared": "yes"}
+        yield MetadataChange.of(aggregate.name, gone, aggregate.metadata, _NOT_IN_SPEC, **about)
     for host in sorted(aggregate.hosts) if whole else ():
         yield HostChange.of(aggregate.name, host, _NOT_IN_SPEC, wanted=False)
 

@@ -11,11 +11,14 @@ from gpustack.changes.change import CloudChange, reversed_order
 from gpustack.changes.run import run as run_changes
 from gpustack.cloud import Connection
 from gpustack.cloud.compute import Hypervisor
+from gpustack.cloud.flavors import Sizes
 from gpustack.nova_options.aggregates import Aggregate
+from gpustack.offer.flavor.flavors import PresentFlavor
 from gpustack.offer.tenancy.changes import AggregateChange, HostChange, MetadataChange, TraitChange
 from gpustack.offer.tenancy.model import MARK
 from support.change_runs import NoJournal, results
 from support.cloud_model import Hosts
+from support.flavor_model import NovaModel
 from support.fleet_cloud import StandIn
 
 KINDS = ("aggregate", "aggregate_host", "aggregate_metadata", "trait")
@@ -50,6 +53,7 @@ def cloud(monkeypatch: pytest.MonkeyPatch) -> _Cloud:
     stand_in = _Cloud(known={"old": old}, traits={"CUSTOM_OLD": {"p"}})
     monkeypatch.setattr("gpustack.offer.tenancy.changes.compute", stand_in)
     monkeypatch.setattr("gpustack.offer.tenancy.changes.placement", stand_in)
+    monkeypatch.setattr("gpustack.offer.tenancy.changes.present_flavors", lambda api: NovaModel())
     return stand_in
 
 
@@ -159,6 +163,38 @@ def test_an_undo_leaves_aggregates_of_others(cloud: _Cloud, change: CloudChange)
     (outcome,) = run_changes([edited], dict.fromkeys(KINDS), NoJournal())
     assert (outcome.result, outcome.detail) == ("skipped", "the aggregate does not have gpustack's mark")
     assert {found.metadata["availability_zone"] for found in cloud.known.values()} == {"a"}
+
+
+@pytest.mark.parametrize(("hosts", "result"), [((), "done"), (("theirs",), "skipped")])
+def test_an_aggregate_that_others_filled_since_the_plan_is_theirs(
+    cloud: _Cloud, hosts: tuple[str, ...], result: str
+) -> None:
+    """One without content may be that of an interrupted run, so the plan takes it over."""
+    mark = MetadataChange.of("new", {MARK: "CUSTOM_T"}, {}, "w")
+    cloud.known["new"] = Aggregate(name="new", hosts=frozenset(hosts), id=9)
+    assert run([mark]) == [result]
+    assert (MARK in cloud.known["new"].metadata) == (result == "done")
+    assert run([replace(mark, recorded=True)]) == ["unchanged" if result == "done" else "skipped"]
+
+
+def test_an_undo_marks_the_aggregate_again_that_a_prune_shares(cloud: _Cloud) -> None:
+    metadata = {MARK: "CUSTOM_T", "availability_zone": "a"}
+    cloud.known["shared"] = Aggregate(name="shared", hosts=frozenset({"gpu1"}), metadata=metadata, id=9)
+    change = MetadataChange.of("shared", {MARK: None}, metadata, "w", shared="yes")
+    assert run([change]) == ["done"]
+    assert run([replace(back, recorded=True) for back in reversed_order([change])]) == ["done"]
+    assert cloud.known["shared"].metadata == metadata
+
+
+def test_the_last_host_keeps_a_trait_that_flavors_require(cloud: _Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    cloud.traits["CUSTOM_OLD"] = {"p", "q"}
+    sizes = Sizes(vcpus=1, ram=1, disk=1)
+    old = PresentFlavor(id="1", name="g", sizes=sizes, extra_specs={"trait:CUSTOM_OLD": "required"})
+    monkeypatch.setattr("gpustack.offer.tenancy.changes.present_flavors", lambda api: NovaModel([old]))
+    removals = [replace(OPERATIONS[6], id=provider, tag=provider, needs=()) for provider in "qp"]
+    outcomes = run_changes(removals, dict.fromkeys(KINDS), NoJournal())
+    assert [outcome.result for outcome in outcomes] == ["done", "skipped"]
+    assert outcomes[1].detail == "no other host has it, and flavors require it: g"
 
 
 def test_an_aggregate_with_hosts_is_kept_and_they_are_named(cloud: _Cloud) -> None:

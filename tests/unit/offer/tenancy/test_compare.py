@@ -197,6 +197,17 @@ def test_prune_removes_the_trait_of_hosts_that_left_the_spec() -> None:
     assert steps(compare(wanted, PRESENT, prune=True)) == ["remove_host gpu2", "remove_trait gpu2"]
 
 
+def test_prune_keeps_a_trait_that_flavors_outside_the_spec_require() -> None:
+    """Their GPUs may be those of the host that left the spec."""
+    wanted = replace(WANTED, gpu_hosts=frozenset({"gpu1"}))
+    wanted = replace(wanted, aggregates=(replace(WANTED.aggregates[0], name="new", hosts=frozenset({"gpu1"})),))
+    plan = compare(wanted, replace(PRESENT, flavors=(*GOOD, flavor("hand", REQUIRED))), prune=True)
+    assert "remove_trait gpu2" not in steps(plan)
+    assert "delete_aggregate" in steps(plan)
+    (kept,) = [found for found in plan.findings if found.code == "GPU834"]
+    assert kept.message.endswith("because flavors require it: hand")
+
+
 def test_aggregates_of_others_decide_too() -> None:
     other = Aggregate(
         name="other", hosts=frozenset({"gpu1"}), metadata={"filter_tenant_id": "c3", "trait:CUSTOM_X": "required"}
