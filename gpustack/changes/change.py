@@ -6,7 +6,7 @@ object has a subclass beside the job that plans it.
 """
 
 import enum
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar, NamedTuple, Self
@@ -28,6 +28,7 @@ class CloudChange(Operation):
     :ivar seen: its value when the plan was made; None if it did not exist.
     :ivar wanted: the value that it gets; None to remove it.
     :ivar needs: the keys of the changes that must be done before this one.
+    :ivar after: the keys of those that must have ended before, with any result.
     :ivar about: further data about the object, for texts and JSON.
     :ivar partial: whether the object may have parts of both values: after a change that was interrupted.
     :ivar recorded: whether a journal contains the change, as in an undo: its object must then be gpustack's.
@@ -50,6 +51,7 @@ class CloudChange(Operation):
     seen: Value
     wanted: Value
     needs: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
     about: Mapping[str, str] = field(default_factory=dict)
     partial: bool = False
     recorded: bool = False
@@ -59,6 +61,18 @@ class CloudChange(Operation):
     def key(self) -> str:
         """The identity of the change within its run."""
         return self.tag or f"{self.object_kind}:{self.id or self.name}"
+
+    @property
+    def place(self) -> str:
+        """The identity of the object, also for changes of its parts."""
+        return f"{self.object_kind}:{self.id}:{self.name}"
+
+    def checked_before(self, made: Sequence["CloudChange"]) -> "CloudChange | None":
+        """The change as a preview checks it: earlier changes of the run are still to be made.
+
+        None if it cannot be checked yet, since one of them creates or deletes its object.
+        """
+        return None if any(c.place == self.place and None in (c.seen, c.wanted) for c in made) else self
 
     @property
     def verb(self) -> str:
@@ -117,7 +131,7 @@ class CloudChange(Operation):
 
     def reverse(self) -> "CloudChange":
         """The change back; :func:`reversed_order` sets what it needs."""
-        return replace(self, why="undo", seen=self.wanted, wanted=self.seen, needs=())
+        return replace(self, why="undo", seen=self.wanted, wanted=self.seen, needs=(), after=())
 
     def permitted(self) -> str:
         """Why a journal may not contain this change; empty if gpustack makes such changes.
@@ -146,6 +160,7 @@ class CloudChange(Operation):
             "kind": self.object_kind,
             **equal,
             "needs": list(self.needs),
+            "after": list(self.after),
             "about": dict(self.about),
         }
 
@@ -153,7 +168,7 @@ class CloudChange(Operation):
     def from_record(cls, record: Mapping[str, Any]) -> Self:
         """The change of a journal's validated line."""
         equal = {name: record[name] for name in (*_EQUAL, "about")}
-        return cls(**equal, needs=tuple(record["needs"]), tag=record["key"])
+        return cls(**equal, needs=tuple(record["needs"]), after=tuple(record["after"]), tag=record["key"])
 
 
 class ChangeResult(enum.StrEnum):
@@ -273,12 +288,15 @@ def show(value: Value) -> str:
 
 
 def reversed_order(changes: Iterable[CloudChange]) -> tuple[CloudChange, ...]:
-    """The reverses of changes, last change first; each needs the reverses of those that needed it."""
+    """The reverses of changes, last change first; each needs, or comes after, the reverses of those that did so."""
     made = list(changes)
-    known = {change.key for change in made}
-    needed_by: dict[str, list[str]] = {key: [] for key in known}
-    for change in made:
-        for key in change.needs:
-            if key in known:
-                needed_by[key].append(change.key)
-    return tuple(replace(change.reverse(), needs=tuple(needed_by[change.key])) for change in reversed(made))
+    needs, after = (_turned({change.key: getattr(change, name) for change in made}) for name in ("needs", "after"))
+    return tuple(replace(c.reverse(), needs=tuple(needs[c.key]), after=tuple(after[c.key])) for c in reversed(made))
+
+
+def _turned(links: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
+    turned: dict[str, list[str]] = {key: [] for key in links}
+    for key, others in links.items():
+        for other in others:
+            turned.get(other, []).append(key)
+    return turned

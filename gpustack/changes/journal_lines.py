@@ -50,6 +50,7 @@ class PlannedChange(JournalLine):
     seen: Any
     wanted: Any
     needs: Annotated[list[Key], Field(max_length=10_000)]
+    after: Annotated[list[Key], Field(max_length=10_000)] = []
     about: dict[Key, Text]
 
 

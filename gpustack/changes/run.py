@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
@@ -51,7 +52,7 @@ class Recorder(Protocol):
 def run(
     changes: Sequence[CloudChange],
     apis: Mapping[str, Any],
-    recorder: Recorder,
+    recorder: Recorder | None,
     *,
     jobs: int = 1,
     stop: threading.Event | None = None,
@@ -60,9 +61,11 @@ def run(
     """Carry changes out, and return an outcome for each, in their order.
 
     :param apis: the client of each kind of object.
+    :param recorder: None for a preview: changes are only checked, and those that would be made count as done.
     :param jobs: how many changes run at the same time.
     :param stop: no change begins after it is set.
     :param tell: is called with each outcome, in the calling thread.
+    :raises GpustackError: in a preview, if an object cannot be read.
     """
     known = {change.key: change for change in changes}
     if len(known) != len(changes):
@@ -120,7 +123,7 @@ def recorded_run(
 class _Run:
     changes: Mapping[str, CloudChange]
     apis: Mapping[str, Any]
-    recorder: Recorder
+    recorder: Recorder | None
     stop: threading.Event
     tell: Callable[[ChangeOutcome], None]
     outcomes: dict[str, ChangeOutcome] = field(default_factory=dict)
@@ -148,7 +151,10 @@ class _Run:
         for change in list(waiting.values()):
             failed = [key for key in change.needs if key in self.outcomes and not self._succeeded(key)]
             if self.stop.is_set() or failed:
-                detail = f"needs {printable(self.changes[failed[0]].name, keep='')}" if failed else self.because
+                needed = (
+                    f"{printable(self.changes[key].name, keep='')} ({self.outcomes[key].result})" for key in failed
+                )
+                detail = f"needs {next(needed)}" if failed else self.because
                 del waiting[change.key]
                 self._note(ChangeOutcome(change=change, result=ChangeResult.NOT_BEGUN, detail=detail))
         return len(waiting) < before
@@ -158,6 +164,7 @@ class _Run:
             change
             for change in waiting.values()
             if all(key not in self.changes or self._succeeded(key) for key in change.needs)
+            and all(key not in self.changes or key in self.outcomes for key in change.after)
         ]
 
     def _succeeded(self, key: str) -> bool:
@@ -165,7 +172,8 @@ class _Run:
 
     def _note(self, outcome: ChangeOutcome) -> None:
         try:
-            self.recorder.end(outcome)
+            if self.recorder is not None:
+                self.recorder.end(outcome)
         except JournalError as error:
             self._halt(error.what)
             outcome = replace(outcome, lost=outcome.lost or error)
@@ -183,24 +191,30 @@ class _Run:
         if isinstance(change, GuardedChange):
             return self._attempted(change, api)
         with reading_once():
-            return self._checked(change, api)
+            return self._checked(change, api, self.recorder) if self.recorder else self._previewed(change, api)
 
-    def _checked(self, change: CloudChange, api: Any) -> ChangeOutcome:  # noqa: ANN401 - each kind has its own client
+    def _previewed(self, change: CloudChange, api: Any) -> ChangeOutcome:  # noqa: ANN401
+        made = [outcome.change for outcome in self.outcomes.values() if outcome.result is ChangeResult.DONE]
+        checked = change.checked_before(made)
+        ended = None if checked is None else without_a_write(checked, api)
+        return replace(ended or ChangeOutcome(change=change, result=ChangeResult.DONE), change=change)
+
+    def _checked(self, change: CloudChange, api: Any, recorder: Recorder) -> ChangeOutcome:  # noqa: ANN401
         try:
             if (ended := without_a_write(change, api)) is not None:
                 return ended
+            recorder.begin(change)
         except GpustackError as error:
-            return self._failed(change, error)
-        try:
-            self.recorder.begin(change)
-        except JournalError as error:
             return self._failed(change, error)
         return self._written(change, api)
 
     def _attempted(self, change: GuardedChange, api: Any) -> ChangeOutcome:  # noqa: ANN401
         """Let a change check and write by itself; a lost server ends the run."""
+        if self.recorder is None:
+            result, detail, _lost = change.preview(api)
+            return ChangeOutcome(change=change, result=result, detail=detail)
         try:
-            ended = change.attempt(api, lambda payload: self.recorder.begin(change, payload))
+            ended = change.attempt(api, partial(self.recorder.begin, change))
         except GpustackError as error:
             ended = Ended(ChangeResult.FAILED, error.what, error)
         if ended.lost:

@@ -46,8 +46,12 @@ def without_gone(
     gone: dict[str, CloudChange] = {}
     with reading_once():
         for change in changes:
-            needs = [further for key in change.needs for further in (gone[key].needs if key in gone else (key,))]
-            change = replace(change, needs=tuple(dict.fromkeys(needs)))
+            # What waits for a change that is gone waits for those that this one waited for.
+            needs, after = (
+                dict.fromkeys(f for key in keys for f in (getattr(gone[key], name) if key in gone else (key,)))
+                for name, keys in (("needs", change.needs), ("after", change.after))
+            )
+            change = replace(change, needs=tuple(needs), after=tuple(after))
             if (remaining := change.remaining(cloud)) is None:
                 gone[change.key] = change
             else:

@@ -23,9 +23,9 @@ from gpustack.base.text import printable, quoted
 from gpustack.changes import journal
 from gpustack.changes.change import SUCCESSFUL, ChangeOutcome, ChangeResult, CloudChange, GuardedChange
 from gpustack.changes.guardian import Guardian, is_confirmed
-from gpustack.changes.journal import RunRecord, is_recorded, last, new_id
+from gpustack.changes.journal import RunRecord, UnbegunError, is_recorded, last, new_id
 from gpustack.changes.journal_lines import Cloud, RunHead
-from gpustack.changes.run import recorded_run, without_a_write
+from gpustack.changes.run import recorded_run, run
 from gpustack.changes.undo import plan_undo, without_gone
 from gpustack.cli.cleanup_options import add_cells, add_databases, cell_names, sources_of
 from gpustack.cli.cloud import OpenStackCommand
@@ -34,7 +34,6 @@ from gpustack.cli.options import option, positive
 from gpustack.cloud import Connection, session
 from gpustack.cloud.config_files import cloud_names
 from gpustack.cloud.limits import LimitsCloud
-from gpustack.cloud.reads import reading_once
 from gpustack.offer.quota.changes import completion
 
 if TYPE_CHECKING:
@@ -108,7 +107,8 @@ class ChangeCommand(OpenStackCommand):
         """
         newest, unread = last(lambda: self.place(parsed_args).key, lambda record: True)
         if unread is not None:
-            self._warn(f"{unread.where}: {unread.what}; the change of this record may be unfinished: gpustack history")
+            doubt = "the change of this record may be unfinished: gpustack history"
+            self._warn(f"{unread.where}: {unread.what}; {unread.remedy if isinstance(unread, UnbegunError) else doubt}")
         if newest is not None and newest.state == "unfinished" and newest.head.id != undone:
             self._warn(f"the change {newest.head.id} ({newest.head.command}) is unfinished: gpustack history")
         if newest is not None and newest.head.command == "host apply":  # it records its drains only
@@ -308,6 +308,7 @@ gpustack undo --check;
 gpustack undo 20261124T061500123456Z --yes;
 gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
     _databases_alone = False
+    _again = ""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
@@ -328,7 +329,7 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
         connection = self.optional_connection(parsed_args)
         super().settle(connection, parsed_args, undone=record.head.id)
         # Without its name, the last change would be this undo.
-        self.rest = f"to undo the rest: {self.undo_of(parsed_args.change or record.head.id, parsed_args)}"
+        self._again = self.undo_of(parsed_args.change or record.head.id, parsed_args)
         changes, final = plan_undo(record, kinds())
         changes, gone = without_gone(changes, connection) if connection else (changes, ())
         if parsed_args.wait:
@@ -347,6 +348,16 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
             self._preview(changes, parsed_args)
         else:
             self.carry_out(changes, parsed_args, undoes=record.head.id, first=lambda: self._refuse_continued(record))
+
+    def refuse_incomplete(self, outcomes: Sequence[ChangeOutcome]) -> None:
+        """The same command again skips what is skipped, and what needs that, unless the reasons are gone."""
+        stays = {outcome.change.key for outcome in outcomes if outcome.result is ChangeResult.SKIPPED}
+        for outcome in outcomes:
+            stays |= {outcome.change.key} if stays.intersection(outcome.change.needs) else set()
+        if self._again:
+            rest = all(outcome.result in SUCCESSFUL or outcome.change.key in stays for outcome in outcomes)
+            self.rest = f"{'when they no longer apply' if rest else 'to undo the rest'}: {self._again}"
+        super().refuse_incomplete(outcomes)
 
     @staticmethod
     def _refuse_continued(record: RunRecord) -> None:
@@ -392,7 +403,7 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
             return made and record.head.command != "host apply" and record.head.id not in empty
 
         found, unread = last(lambda: self.place(parsed_args).key, fits)
-        if unread is not None:
+        if unread is not None and not isinstance(unread, UnbegunError):
             what = f"the last change may be in a record that cannot be read: {unread.what}"
             raise JournalError(what, where=unread.where, remedy=f"{unread.remedy}; or name a change: gpustack undo ID")
         if found is not None:
@@ -423,17 +434,18 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
         return None if self._databases_alone and not named else super().optional_connection(parsed_args)
 
     def _preview(self, changes: Sequence[CloudChange], parsed_args: argparse.Namespace) -> None:
-        """Show which changes would not be undone: all repairs of clean-up, and the changes that need no other one."""
-        asked = [change for change in changes if isinstance(change, GuardedChange) or not change.needs]
-        used = 0
-        for change in asked:
-            api = self.client(type(change), parsed_args)
-            with reading_once():
-                ended = change.preview(api) if isinstance(change, GuardedChange) else without_a_write(change, api)
-            failed = ended is not None and ended.result not in SUCCESSFUL
-            used += failed
-            if ended is not None and ended.detail:
-                self.report(f"{printable(change.name, keep='')}: {ended.detail}", error=failed)
-        if used:
+        """Show which changes would not be undone.
+
+        :raises ApplyError: if there are such changes.
+        """
+
+        def tell(outcome: ChangeOutcome) -> None:
+            if outcome.detail:
+                name = printable(outcome.change.name, keep="")
+                self.report(f"{name}: {outcome.detail}", error=outcome.result not in SUCCESSFUL)
+
+        apis = {change.object_kind: self.client(type(change), parsed_args) for change in changes}
+        outcomes = run(changes, apis, None, tell=tell)
+        if left := sum(outcome.result not in SUCCESSFUL for outcome in outcomes):
             noun = "repair" if all(isinstance(change, GuardedChange) for change in changes) else "change"
-            raise ApplyError(f"{used} of {counted(len(changes), noun)} would not be undone")
+            raise ApplyError(f"{left} of {counted(len(changes), noun)} would not be undone")

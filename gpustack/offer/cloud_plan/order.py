@@ -3,6 +3,9 @@
 Changes run in steps: hosts open, tighter limits, traits, aggregates, images, flavors, isolation, looser limits, access,
 removals. A change of which the rule of access does not permit the effect yet waits until others are done. Changes of
 one step that all widen, or all narrow, run at the same time: each state on the way is between the first and the last.
+
+A change runs after all earlier ones that move access. It needs only those without which it would break the rule: if
+another one is skipped or fails, the run goes on, and so does its undo.
 """
 
 import enum
@@ -11,12 +14,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from gpustack.base.findings import Code, Finding, finding
-from gpustack.changes.change import CloudChange
-from gpustack.offer.cloud_plan.access import AccessState, breach
+from gpustack.changes.change import CloudChange, Value
+from gpustack.offer.cloud_plan.access import ANYBODY, AccessState, breach
 from gpustack.offer.flavor.changes import AccessChange, FlavorChange
 from gpustack.offer.quota.changes import LimitChange
 from gpustack.offer.tenancy.changes import AggregateChange, HostChange, MetadataChange, TraitChange
 from gpustack.spec.extra_specs import ALIAS, TRAIT, required_traits
+
+_MOST_EFFORT = 2_000_000
+"""How many rights and changes are compared to learn what needs what: seconds."""
 
 
 class Step(enum.IntEnum):
@@ -56,6 +62,15 @@ class _Unit:
     def keys(self) -> tuple[str, ...]:
         return tuple(change.key for change in self.changes)
 
+    @property
+    def moves_access(self) -> bool:
+        return self.effect is not Effect.NONE
+
+    @property
+    def parts(self) -> Sequence[Sequence[CloudChange]]:
+        """What is made completely or not at all: a limit that is deleted for its default must be created again."""
+        return [self.changes] if isinstance(self.changes[0], LimitChange) else [(change,) for change in self.changes]
+
     def is_ready(self, done: set[str], known: set[str]) -> bool:
         """Whether the changes that it needs, of those of the plan, are done."""
         return all(key in done or key in self.keys or key not in known for one in self.changes for key in one.needs)
@@ -66,7 +81,7 @@ def ordered(changes: Sequence[CloudChange], state: AccessState) -> tuple[tuple[C
 
     :param state: the state before the changes.
     """
-    units = sorted(_units(changes, state), key=lambda unit: unit.step)
+    units = sorted(_units(tuple(_with_traits(changes)), state), key=lambda unit: unit.step)
     order = _Order(units, state)
     made = tuple(change for batch in order.batches() for change in batch)
     return made, (*_renewals(units), *order.findings)
@@ -76,24 +91,87 @@ class _Order:
     def __init__(self, units: Sequence[_Unit], state: AccessState) -> None:
         end = state.after(change for unit in units for change in unit.changes)
         self._waiting, self._state, self.findings = list(units), state, list[Finding]()
+        self._begin, self._flavors = state, [*state.flavors.items(), *end.flavors.items()]
+        self._batches: list[tuple[Sequence[_Unit], set[int]]] = []
         moved = [change.wanted for unit in units for change in unit.changes if isinstance(change, AccessChange)]
         self._projects = state.projects().union(end.projects(), *moved)
         self._old, self._new = state.rights(self._projects), end.rights(self._projects)
         self._known = {key for unit in units for key in unit.keys}
         self._done: set[str] = set()
+        self._effort = _MOST_EFFORT
 
     def batches(self) -> Iterator[list[CloudChange]]:
-        """Yield the changes that may run at the same time; each needs all of the batch before."""
+        """Yield the changes that may run at the same time; each runs after all of the batch before."""
         before: tuple[str, ...] = ()
         while self._waiting:
             batch = self._next()
             begun = {key for unit in batch for key in unit.keys}
             self._waiting = [unit for unit in self._waiting if unit.keys[0] not in begun]
             self._done |= begun
-            barrier = before if batch[0].effect is not Effect.NONE else ()
-            yield [change for unit in batch for change in _chained(unit, barrier)]
-            if batch[0].effect is not Effect.NONE:
+            needed = self._needed(batch)
+            yield [change for unit in batch for change in self._chained(unit, needed, before)]
+            if batch[0].moves_access:
                 before = tuple(key for unit in batch for key in unit.keys)
+
+    def _needed(self, batch: Sequence[_Unit]) -> list[_Unit]:
+        """The earlier units without which a batch would break the rule, each alone or with others."""
+        own = {key for unit in batch for change in unit.changes for key in change.needs}
+        links = {n for n, (made, _) in enumerate(self._batches) if any(own.intersection(unit.keys) for unit in made)}
+        needed, needless = set[int](), set[int]()
+        for number in reversed(range(len(self._batches))) if batch[0].moves_access else ():
+            absent = [set[int](), needless, *({other} for other in needless)]
+            (needed if any(self._breaks(batch, {number, *others}) for others in absent) else needless).add(number)
+        self._batches.append((batch, links | needed))
+        return [unit for number in sorted(needed) for unit in self._batches[number][0]]
+
+    def _breaks(self, batch: Sequence[_Unit], absent: set[int]) -> bool:
+        """Whether a batch would break the rule if some batches, and those that need them, were not made.
+
+        Of a plan that is so large that the answers would take minutes, it is true for the last batches.
+        """
+        self._effort -= len(self._projects) * len(self._flavors) + len(self._known)
+        if self._effort < 0:
+            return True
+        state, absent = self._begin, set(absent)
+        for number, (made, needs) in enumerate(self._batches):
+            if number in absent or absent & needs:
+                absent.add(number)
+            else:
+                state = state.after(change for unit in made for change in unit.changes)
+        state = state.after(change for unit in batch for change in unit.changes)
+        return bool(breach(self._old, self._new, state.rights(self._projects)))
+
+    def _chained(self, unit: _Unit, needed: Sequence[_Unit], before: tuple[str, ...]) -> Iterator[CloudChange]:
+        """The changes of a unit, with what they need and come after.
+
+        Keystone changes a default only without limits of projects, and these need a default.
+        """
+        after, default = before if unit.moves_access else (), ""
+        earlier = [part for other in needed for part in other.parts]
+        for part in unit.parts:
+            alike = [change.key for other in earlier if self._concern_one(part, other) for change in other]
+            for number, change in enumerate(part):
+                is_default = isinstance(change, LimitChange) and change.of_default
+                own = unit.keys[:number] if is_default else filter(None, (default,))
+                yield replace(change, needs=tuple(dict.fromkeys((*change.needs, *alike, *own))), after=after)
+                after, default = (change.key,), change.key if is_default else default
+
+    def _concern_one(self, *parts: Sequence[CloudChange]) -> bool:
+        """Whether two parts can move the access of one project to one kind of GPU."""
+        pairs = zip(*map(self._subjects, parts), strict=True)
+        return all(one is None or other is None or one & other for one, other in pairs)
+
+    def _subjects(self, part: Sequence[CloudChange]) -> Iterator[set[str] | None]:
+        """The projects, and the kinds of GPUs, whose access a part moves; None for all."""
+        change = part[0]
+        if isinstance(change, LimitChange):
+            projects = {limit.about["project"] for limit in part}
+            yield from (None if ANYBODY in projects else projects, {change.about["resource_class"]})
+            return
+        rights = (right for name, right in self._flavors if name == change.id)
+        gpus = {self._begin.classes.get(gpu, gpu) for right in rights for gpu in right.gpus}
+        yield set(change.wanted) if isinstance(change, AccessChange) else None
+        yield gpus if isinstance(change, AccessChange | FlavorChange) else None
 
     def _next(self) -> list[_Unit]:
         ready = [unit for unit in self._waiting if unit.is_ready(self._done, self._known)]
@@ -130,11 +208,23 @@ class _Order:
             yield from ([unit] for unit in of_step)
 
 
-def _chained(unit: _Unit, barrier: Sequence[str]) -> Iterator[CloudChange]:
-    previous = tuple(barrier)
-    for change in unit.changes:
-        yield replace(change, needs=tuple(dict.fromkeys((*change.needs, *previous))))
-        previous = (change.key,)
+def _with_traits(changes: Sequence[CloudChange]) -> Iterator[CloudChange]:
+    """The changes, so that flavors require a trait after hosts have it, and hosts keep it as long as flavors do."""
+    needed: dict[tuple[str, bool], list[str]] = {}
+    for change in changes:
+        if isinstance(change, TraitChange) and change.wanted:
+            needed.setdefault((change.about["trait"], True), []).append(change.key)
+        for trait in _required(change.seen, change) - _required(change.wanted, change):
+            needed.setdefault((trait, False), []).append(change.key)
+    for change in changes:
+        keys = {(trait, True) for trait in _required(change.wanted, change) - _required(change.seen, change)}
+        keys |= {(change.about["trait"], False)} if isinstance(change, TraitChange) and not change.wanted else set()
+        yield replace(change, needs=(*change.needs, *(other for key in sorted(keys) for other in needed.get(key, ()))))
+
+
+def _required(value: Value, change: CloudChange) -> frozenset[str]:
+    """The traits that a flavor requires with a value; none for another object."""
+    return required_traits((value or {}).get("extra_specs", {})) if isinstance(change, FlavorChange) else frozenset()
 
 
 def _units(changes: Sequence[CloudChange], state: AccessState) -> Iterator[_Unit]:
@@ -191,7 +281,7 @@ def _place_of_flavor(change: FlavorChange) -> tuple[Step, Effect]:
     if change.seen is None:
         has_access = change.wanted["public"] or change.wanted.get("access")
         return (Step.ACCESS, Effect.WIDER) if has_access else (Step.FLAVORS, Effect.NONE)
-    before, after = (required_traits(value.get("extra_specs", {})) for value in (change.seen, change.wanted))
+    before, after = _required(change.seen, change), _required(change.wanted, change)
     if ALIAS in change.wanted.get("extra_specs", {}) or (before - after and after - before):
         return Step.FLAVORS, Effect.MIXED
     effect = Effect.NARROWER if after - before else Effect.WIDER if before - after else Effect.NONE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -51,6 +52,8 @@ def test_reversed_changes_need_what_needed_them() -> None:
     first, second = reversed_order([change("a", None, 1), change("b", 1, 2, "a", "elsewhere")])
     assert (first.name, first.seen, first.wanted, first.needs) == ("b", 2, 1, ())
     assert (second.name, second.needs) == ("a", ("value:b",))
+    later = [replace(made, needs=(), after=made.needs) for made in (change("a", None, 1), change("b", 1, 2, "a"))]
+    assert [(back.needs, back.after) for back in reversed_order(later)] == [((), ()), ((), ("value:b",))]
 
 
 def test_a_record_holds_the_complete_change() -> None:

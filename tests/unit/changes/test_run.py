@@ -124,9 +124,32 @@ def test_a_refusal_stops_only_what_needs_it() -> None:
     recorder, seen = Recorder(), list[str]()
     outcomes = run(changes, {"value": store}, recorder, tell=lambda outcome: seen.append(outcome.change.name))
     assert [str(outcome.result) for outcome in outcomes] == ["failed", "not begun", "done"]
-    assert outcomes[1].detail == "needs a"
+    assert outcomes[1].detail == "needs a (failed)"
     assert sorted(seen) == ["a", "b", "c"]
     assert {("failed", "a"), ("not begun", "b"), ("begin", "c"), ("done", "c")} <= set(recorder.lines)
+
+
+def test_a_change_begins_after_others_ended_with_any_result() -> None:
+    store = Store(refuse={"a"})
+    changes = [replace(change("b", None, 1), after=("value:a",)), change("a", None, 1)]
+    assert results(changes, store) == ["done", "failed"]
+    assert store.log == ["a", "b"]
+
+
+def test_a_preview_writes_nothing_and_ends_as_the_run() -> None:
+    changes = [
+        change("a", None, 1),
+        change("b", 2, 3),
+        change("c", None, 1, "b"),
+        replace(change("a", 1, None, "a"), tag="value:a again"),  # its object is still to be created
+    ]
+    store = Store({"b": 4})
+    apis = {"value": store}
+    preview = [(o.change.key, o.result, o.detail) for o in run(changes, apis, None)]
+    assert (store.log, store.values) == ([], {"b": 4})
+    assert [str(result) for _, result, _ in preview] == ["done", "skipped", "not begun", "done"]
+    assert preview[2][2] == "needs b (skipped)"
+    assert preview == [(o.change.key, o.result, o.detail) for o in run(changes, apis, Recorder())]
 
 
 @pytest.mark.parametrize(("seen", "result"), [(None, "skipped"), (1, "failed")])

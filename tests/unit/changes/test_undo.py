@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -75,3 +76,5 @@ def test_what_needed_a_change_of_a_gone_project_waits_for_what_that_needed() -> 
     kept, gone = without_gone(changes, gone_cloud)
     assert [(change.name, change.needs) for change in kept] == [("a", ()), ("d", ("value:a",))]
     assert [change.name for change in gone] == ["b", "c"]
+    later = [replace(change, needs=(), after=change.needs) for change in changes]
+    assert [change.after for change in without_gone(later, gone_cloud)[0]] == [(), ("value:a",)]

@@ -24,6 +24,7 @@ from gpustack.cli.flavor import InCloud
 from gpustack.cloud.flavors import Sizes
 from gpustack.offer.flavor.changes import AccessChange
 from gpustack.offer.flavor.flavors import ACCESS, ACCESS_CHANGES, PresentFlavor
+from gpustack.spec.extra_specs import ALIAS
 from support import house
 from support.change_runs import PLACE, without_cloud
 from support.flavor_model import NEVER, NovaModel
@@ -206,6 +207,64 @@ def test_an_object_that_changed_since_is_skipped(cloud: NovaModel, capsys: pytes
     assert cloud.by_id
 
 
+def test_an_undo_of_an_undone_adoption_adopts_again(cloud: NovaModel) -> None:
+    """The flavor has no mark of gpustack then, as before the adoption."""
+    theirs = PresentFlavor(id="1", name="theirs", sizes=Sizes(vcpus=1, ram=64, disk=1), extra_specs={ALIAS: "A:1"})
+    cloud.by_id["1"] = theirs
+    assert main(["flavor", "set", "theirs", "--adopt", "--description", "lab", "--yes"]) == 0
+    adopted = cloud.by_id["1"]
+    assert main(["undo", "--yes"]) == 0
+    assert cloud.by_id["1"] == theirs
+    assert main(["undo", "--yes"]) == 0
+    assert cloud.by_id["1"] == adopted
+    assert adopted.ours
+
+
+def test_a_preview_of_an_undo_finds_what_the_undo_would_skip(
+    cloud: NovaModel, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also of changes that need others: the flavor is deleted after its projects lost access."""
+    assert main([*CREATE, "--project", "research", "--yes"]) == 0
+    assert main(["undo", "--check"]) == 0
+    (flavor,) = cloud.by_id
+    cloud.instances[flavor] = 2
+    ran = []
+    for mode in ("--check", "--yes"):
+        capsys.readouterr()
+        assert main(["undo", "--format", "json", mode]) == 14
+        ran.append([line for line in capsys.readouterr().err.splitlines() if line.startswith("hand: ")])
+    assert ran == [["hand: 2 instances use it"], ["hand: skipped: 2 instances use it"]]
+
+
+@pytest.mark.parametrize("content", ["", '{"gpustack_change": 1, "id"', "\0" * 100], ids=["empty", "half", "zeros"])
+def test_an_undo_names_an_empty_journal_and_reverts_the_change_before(
+    content: str, cloud: NovaModel, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As after a power cut, or on a full disk."""
+    assert main([*CREATE, "--yes"]) == 0
+    empty = journal.directory() / "29991124T061500123456Z.jsonl"
+    empty.touch(mode=0o600)
+    empty.write_text(content)
+    assert main(["history"]) == 0
+    named = f"{empty}: empty or half-written, as after a power cut: its run ended before its first change"
+    assert named in capsys.readouterr().err
+    assert main(["undo", empty.stem, "--yes"]) == 15
+    assert f"nothing to undo; remove the file: rm {empty}" in capsys.readouterr().err
+    assert main(["undo", "--yes"]) == 0
+    assert f"warning: {named}; nothing to undo; remove the file: rm {empty}\n" in capsys.readouterr().err
+    assert cloud.by_id == {}
+
+
+def test_an_empty_journal_hides_no_damaged_one(cloud: NovaModel) -> None:
+    assert main([*CREATE, "--yes"]) == 0
+    for year, content in (("2998", "damaged\n"), ("2999", "")):
+        path = journal.directory() / f"{year}1124T061500123456Z.jsonl"
+        path.touch(mode=0o600)
+        path.write_text(content)
+    assert main(["undo", "--yes"]) == 15
+    assert cloud.by_id
+
+
 def test_an_undo_that_changed_nothing_is_not_the_last_change(
     cloud: NovaModel, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -214,7 +273,7 @@ def test_an_undo_that_changed_nothing_is_not_the_last_change(
     (flavor,) = cloud.flavors()
     cloud.instances[flavor.id] = 2
     assert main(["undo", "--yes"]) == 14
-    assert f"to undo the rest: gpustack undo {created}\n" in capsys.readouterr().err
+    assert f"see the reasons above; when they no longer apply: gpustack undo {created}\n" in capsys.readouterr().err
     del cloud.instances[flavor.id]
     assert main(["undo", "--yes"]) == 0
     assert (last().head.undoes, cloud.by_id) == (created, {})

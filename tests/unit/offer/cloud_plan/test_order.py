@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from gpustack.base.findings import Code
-from gpustack.changes.change import SUCCESSFUL, ChangeOutcome, CloudChange, reversed_order
-from gpustack.changes.run import run
+from gpustack.changes import run as changes_run
+from gpustack.changes.change import SUCCESSFUL, ChangeOutcome, ChangeResult, CloudChange, reversed_order
+from gpustack.changes.run import run, without_a_write
 from gpustack.cloud.compute import Hypervisor
 from gpustack.cloud.flavors import Sizes
 from gpustack.cloud.identity import Project
@@ -200,6 +201,7 @@ def _cloud(monkeypatch: pytest.MonkeyPatch, dice: random.Random) -> CloudModel:
     cloud = CloudModel(hosts=HOSTS, projects=PROJECTS, classes=CLASSES, glance=Images(_random_images(dice)))
     monkeypatch.setattr("gpustack.offer.tenancy.changes.compute", cloud.places)
     monkeypatch.setattr("gpustack.offer.tenancy.changes.placement", cloud.places)
+    monkeypatch.setattr("gpustack.offer.tenancy.changes.present_flavors", lambda api: cloud.nova)
     by_hand = PresentFlavor(id="hand", name="hand", sizes=SIZES, extra_specs={"pci_passthrough:alias": "x:1"})
     if dice.random() < 0.3:
         cloud.nova.by_id["hand"] = by_hand
@@ -230,6 +232,74 @@ def test_access_follows_the_rule_and_undo_is_the_identity(seed: int, monkeypatch
     assert cloud.state() == before
     if Code.ACCESS_INTERRUPTED not in codes:
         undone.check(uses)
+
+
+@pytest.mark.parametrize("seed", range(RANDOM_CASES))
+def test_access_follows_the_rule_without_changes_of_others(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Changes are skipped in a run, and in its undo, as after others changed their objects."""
+    dice = random.Random(seed)  # noqa: S311 - no secret
+    cloud = _cloud(monkeypatch, dice)
+    before, uses = cloud.state(), cloud.uses()
+    changes, codes = _planned(cloud, _random_spec(dice))
+    back = reversed_order(changes)
+    _applied(cloud, changes)
+    new = cloud.uses()
+    if not changes or Code.ACCESS_INTERRUPTED in codes:
+        return
+    renewed = {
+        change.about["resource_class"] for change in changes if isinstance(change, LimitChange) and change.of_default
+    }
+    # Between the deletion of limits and their creation, the default applies.
+    keys = [change.key for change in changes if change.about.get("resource_class") not in renewed]
+    skipped = set(dice.sample(keys, min(1 + seed % 4, len(keys))))
+    for run_back in (True, False):
+        made = back if run_back else changes
+        watched = _Watched(cloud, made)
+        with monkeypatch.context() as patch:
+            patch.setattr(changes_run, "without_a_write", lambda change, api: _skipped(change, skipped, api))
+            outcomes = run(_shuffled(made, dice), cloud.apis(), watched)
+        watched.check(uses if run_back else new)
+        results = {outcome.change.key: outcome.result for outcome in outcomes}
+        assert {
+            key for key in skipped if results[key] is ChangeResult.SKIPPED
+        } or ChangeResult.NOT_BEGUN in results.values()
+        _applied(cloud, [change for change in made if results[change.key] not in SUCCESSFUL])
+        assert not run_back or cloud.state() == before
+
+
+def _skipped(change: CloudChange, keys: set[str], api: Any) -> ChangeOutcome | None:
+    if change.key in keys:
+        return ChangeOutcome(change=change, result=ChangeResult.SKIPPED)
+    return without_a_write(change, api)
+
+
+def test_what_needs_no_skipped_change_is_made() -> None:
+    """A project gets a second flavor when its limit is lower; nothing else needs that limit."""
+    rights = {name: FlavorRight(gpus=frozenset(name[0]), projects=frozenset()) for name in ("x1", "y1")}
+    limits = {("CUSTOM_X", "p"): 4, ("CUSTOM_Y", "p"): 4}
+    state = AccessState(flavors=rights, limits=limits, classes=CLASSES)
+    changes = [a_limit("CUSTOM_X", "p", 4, 1)]
+    changes += [AccessChange(why="", id=n, name=n, seen={"p": False}, wanted={"p": True}) for n in ("x1", "y1")]
+    limit, *grants = made = ordered(changes, state)[0]
+    assert [grant.after for grant in grants] == [(limit.key,)] * 2
+    assert {grant.name: grant.needs for grant in grants} == {"x1": (limit.key,), "y1": ()}
+    assert [(back.name, back.needs) for back in reversed_order(made)] == [
+        ("y1", ()),
+        ("x1", ()),
+        (limit.name, (grants[0].key,)),
+    ]
+
+
+def test_flavors_require_a_trait_as_long_as_hosts_have_it() -> None:
+    given, taken = TraitChange.of(NODES[0], "T", "", wanted=True), TraitChange.of(NODES[1], "U", "", wanted=False)
+    both: list[dict[str, str | None]] = [{"trait:T": None, "trait:U": "required"}, {T: "required", "trait:U": None}]
+    flavor = a_flavor("f", *({"extra_specs": specs} for specs in both))
+    made, _ = ordered([taken, flavor, given], AccessState())
+    assert [(change.name, change.needs) for change in made] == [
+        (given.name, ()),
+        ("f", (given.key,)),
+        (taken.name, ("flavor:f",)),
+    ]
 
 
 def test_random_changes_are_of_each_kind_that_a_spec_leads_to(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,7 +379,8 @@ def test_changes_run_in_steps() -> None:
 def test_only_changes_of_access_wait_for_one_another(change: CloudChange, depends: bool) -> None:
     first = IN_STEPS[0][0]
     made, _ = ordered([change, first], AccessState())
-    assert [(one.key, one.needs) for one in made] == [(first.key, ()), (change.key, (first.key,) if depends else ())]
+    assert [(one.key, one.after) for one in made] == [(first.key, ()), (change.key, (first.key,) if depends else ())]
+    assert not any(one.needs for one in made)
 
 
 def test_changes_of_one_direction_run_at_the_same_time() -> None:
@@ -319,7 +390,7 @@ def test_changes_of_one_direction_run_at_the_same_time() -> None:
     traits = [TraitChange.of(node, "T", "", wanted=True) for node in NODES[:2]]
     made, _ = ordered([*grants, *traits], AccessState())
     keys = tuple(change.key for change in made)
-    assert [change.needs for change in made] == [(), (), *[keys[:2]] * 3]
+    assert [change.after for change in made] == [(), (), *[keys[:2]] * 3]
 
 
 def metadata(name: str, **values: str | None) -> MetadataChange:
@@ -356,7 +427,7 @@ def metadata(name: str, **values: str | None) -> MetadataChange:
 def test_changes_that_both_widen_and_narrow_run_alone(changes: list[CloudChange], at_once: bool) -> None:
     made, findings = ordered(changes, AccessState())
     assert [change.name for change in made] == ["a", "b"]
-    assert [change.needs for change in made] == [(), () if at_once else (made[0].key,)]
+    assert [change.after for change in made] == [(), () if at_once else (made[0].key,)]
     assert findings == ()
 
 
@@ -365,7 +436,7 @@ def test_hosts_of_one_aggregate_follow_one_another() -> None:
     made, _ = ordered([*hosts[:1], HostChange.of("b", "h1", "", wanted=True), *hosts[1:]], AccessState())
     keys = [change.key for change in made]
     assert [change.about["aggregate"] for change in made] == ["a", "a", "a", "b"]
-    assert [change.needs for change in made] == [(), (keys[0],), (keys[1],), tuple(keys[:3])]
+    assert [change.after for change in made] == [(), (keys[0],), (keys[1],), tuple(keys[:3])]
 
 
 def test_changes_keep_the_needs_that_they_have() -> None:
