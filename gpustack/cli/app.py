@@ -59,7 +59,7 @@ class Commands(commandmanager.CommandManager):
         return started or difflib.get_close_matches(typed, names, n=3, cutoff=0.65)
 
 
-def loaded_summary(entry: commandmanager.EntryPointT) -> str:
+def loaded_summary(entry: "commandmanager.EntryPointT") -> str:
     """The first line of the description of a command, which is loaded."""
     try:
         summary = (entry.load().__doc__ or "").strip().partition("\n")[0].rstrip(".")

@@ -32,7 +32,7 @@ from gpustack.spec.load import load_spec
 _GROUPS = ("host", "model", "project")
 
 
-class TableCell(FormattableColumn[Any]):
+class TableCell(FormattableColumn):  # type: ignore[type-arg] # no generic class before cliff 4.9
     """A value with a text for people."""
 
     def __init__(self, value: object, text: str, keep: str = "") -> None:

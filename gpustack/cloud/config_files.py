@@ -48,6 +48,7 @@ def cloud_names() -> list[str]:
     """
     import openstack.config
     import openstack.exceptions
+    import yaml
 
     try:
         places = checked_locations()
@@ -56,7 +57,7 @@ def cloud_names() -> list[str]:
         if not config.config_filename and (skipped := [path for path in named if os.access(path, os.R_OK)]):
             raise ValueError(f"{skipped[0]} is neither YAML nor JSON")
         return sorted(map(str, config.get_cloud_names())) if config.config_filename else []
-    except (openstack.exceptions.ConfigException, *MISFIT) as error:
+    except (openstack.exceptions.ConfigException, yaml.YAMLError, *MISFIT) as error:
         raise CloudError(f"clouds.yaml can't be used: {error}", remedy="correct the file") from error
 
 

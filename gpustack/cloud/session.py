@@ -95,12 +95,14 @@ def connect(cloud: str | None = None, region: str | None = None) -> Connection:
     import openstack.config
     import openstack.connection
     import openstack.exceptions
+    import yaml
 
+    wrong = (openstack.exceptions.ConfigException, keystoneauth1.exceptions.ClientException, yaml.YAMLError, *MISFIT)
     try:
         chosen: dict[str, Any] = {"region_name": region} if region else {}
         config = openstack.config.OpenStackConfig(**checked_locations()).get_one(cloud=cloud, **chosen)
         return limited(openstack.connection.Connection(config=config))
-    except (openstack.exceptions.ConfigException, keystoneauth1.exceptions.ClientException, *MISFIT) as error:
+    except wrong as error:
         raise CloudError(
             f"the cloud's configuration can't be used: {str(error).rstrip('.')}; {searched()}",
             remedy="name a cloud of clouds.yaml (--os-cloud or OS_CLOUD; gpustack_cloud of a playbook), or set the OS_*"

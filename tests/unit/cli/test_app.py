@@ -22,6 +22,19 @@ from support.sysroot import SysRoot
 HEAVY = ("pydantic", "yaml", "jinja2", "paramiko", "openstack", "novaclient", "sqlalchemy", "ansible", "rich", "cmd2")
 
 
+def test_commands_load_with_the_lowest_cliff():
+    """cliff before 4.13 has no ``EntryPointT``, and before 4.9 no generic ``FormattableColumn``."""
+    script = (
+        "import cliff.app, cliff.columns, cliff.commandmanager, cliff.lister, cliff.show\n"
+        "import cliff.formatters.commaseparated, cliff.formatters.table\n"
+        "cliff.columns.FormattableColumn = type('FormattableColumn', (), {})\n"
+        "vars(cliff.commandmanager).pop('EntryPointT', None)\n"
+        "from gpustack.cli.app import main; raise SystemExit(main(['gpu', 'list', '--help']))"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("argument", ["--version", "--help"])
 def test_start_up_loads_nothing_heavy(argument):
     """Both are run often, and by completion: heavy imports belong into the commands that need them."""

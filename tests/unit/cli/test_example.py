@@ -93,8 +93,8 @@ from gpustack_demo.examples.running import recorded
 place = Path(sys.argv[1])
 with recorded(place):
     (place / "demo.json").write_text("{}")
-    print("runs", flush=True)
     try:
+        print("runs", flush=True)
         threading.Event().wait(60)
     except KeyboardInterrupt:
         pass

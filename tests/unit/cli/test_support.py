@@ -102,7 +102,7 @@ def test_an_existing_file_is_never_replaced(kind: str, capsys: pytest.CaptureFix
 def test_a_full_disk_leaves_no_part_of_a_bundle(directory: Path) -> None:
     """The limit of the size of files stands for a full disk: the system refuses the write in its middle."""
     script = 'ulimit -f 1; exec "$@"'
-    words = [sys.executable, "-m", "gpustack", *COMMAND, "--yes"]
+    words = [sys.executable, "-B", "-m", "gpustack", *COMMAND, "--yes"]  # Python would leave truncated byte code
     run = subprocess.run(["/bin/bash", "-c", script, "-", *words], capture_output=True, text=True, check=False)
     assert run.returncode == 14, run.stderr
     assert "b.tar.gz: the bundle can't be written: File too large; nothing was written" in run.stderr

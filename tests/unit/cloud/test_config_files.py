@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 from openstack.config import loader
 
+from gpustack.base.errors import CloudError
 from gpustack.cloud.config_files import checked_locations, cloud_names, locations
 
 CLOUDS = "clouds: {c: {auth: {auth_url: 'http://127.0.0.1:1'}}}\n"
@@ -26,6 +28,21 @@ def test_a_number_is_the_name_of_a_cloud(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "clouds.yaml").write_text("clouds: {7: {}, c: {}, 2026: {}}\n")
     monkeypatch.setenv("OS_CLIENT_CONFIG_FILE", str(tmp_path / "clouds.yaml"))
     assert cloud_names() == ["2026", "7", "c"]
+
+
+def test_damaged_yaml_is_an_error_with_openstacksdk_before_4_15(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Newer ones catch ``YAMLError`` themselves."""
+
+    def load(_config: object, paths: list[str]) -> tuple[str, object]:
+        return paths[0], yaml.safe_load(Path(paths[0]).read_text())
+
+    monkeypatch.setattr(loader.OpenStackConfig, "_load_yaml_json_file", load)
+    (tmp_path / "clouds.yaml").write_text("clouds: [\n")
+    monkeypatch.setenv("OS_CLIENT_CONFIG_FILE", str(tmp_path / "clouds.yaml"))
+    with pytest.raises(CloudError, match="can't be used"):
+        cloud_names()
 
 
 def test_an_endless_file_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
