@@ -26,6 +26,7 @@ from gpustack.operate.capacity.topology import (
     FlavorRefusedError,
     Processors,
     Topology,
+    allowed,
     processors_of,
     topology_of,
 )
@@ -88,19 +89,22 @@ _TRAITS = {
         "passthrough": "COMPUTE_ADDRESS_SPACE_PASSTHROUGH",
         "emulate": "COMPUTE_ADDRESS_SPACE_EMULATED",
     },
-    "pci_numa_affinity_policy": {"socket": "COMPUTE_SOCKET_PCI_NUMA_AFFINITY"},
-    "secure_boot": {"required": "COMPUTE_SECURITY_UEFI_SECURE_BOOT"},
+    "pci_numa_affinity_policy": {
+        "socket": "COMPUTE_SOCKET_PCI_NUMA_AFFINITY",
+        **dict.fromkeys(("legacy", "preferred", "required"), ""),
+    },
+    "secure_boot": {"required": "COMPUTE_SECURITY_UEFI_SECURE_BOOT", "optional": "", "disabled": ""},
 }
-"""Extra specs, or properties of images, that require a trait."""
+"""The values of extra specs, or properties of images, with the traits that they require; empty for none."""
 _TPM = {"1.2": "COMPUTE_SECURITY_TPM_1_2", "2.0": "COMPUTE_SECURITY_TPM_2_0"}
 _UNMODELLED = re.compile(
     r"(resources|trait)[^:]+:|capabilities:|accel:|hw:(mem_encryption|maxphysaddr_bits|virtio_packed_ring"
-    r"|ephemeral_encryption|tpm_secret_security)|[^:]+\Z"
+    r"|ephemeral_encryption|sound_model=virtio|tpm_secret_security)|[^:]+="
 )
 """Extra specs that restrict hosts in ways that are not counted here. Names without namespace match aggregates."""
 _OF_IMAGE = re.compile(
     r"(hw_)?(architecture|vm_mode)|img_hv_|hypervisor_(type|version)|hw_(mem_encryption|maxphysaddr_bits"
-    r"|virtio_packed_ring|ephemeral_encryption|firmware_stateless)"
+    r"|virtio_packed_ring|ephemeral_encryption|firmware_stateless|sound_model=virtio)"
 )
 """Properties of images that do so: ImagePropertiesFilter compares the first ones."""
 _USUAL = frozenset(("x86_64", "amd64", "kvm", "qemu", "hvm", "false"))
@@ -162,8 +166,8 @@ def demand_of(
         policy=affinity or of_alias or "legacy",
         aggregate=_aggregate(specs, every=bool(scheduler and scheduler.enables(EXTRA_SPECS))),
         unmodelled=(
-            *sorted(key for key in specs if key != OLD_HIDE and _UNMODELLED.match(key)),
-            *(f"the image's {k}" for k, v in (image or {}).items() if _OF_IMAGE.match(k) and v.lower() not in _USUAL),
+            *sorted(k for k, v in specs.items() if k != OLD_HIDE and _UNMODELLED.match(f"{k}={v}")),
+            *(f"the image's {k}" for k, v in request.image.items() if _restricts(k, v)),
             *shared,
             *([IMAGES] if image and scheduler and scheduler.enables(IMAGES) else []),
         ),
@@ -236,12 +240,17 @@ def _required(request: BootRequest) -> set[str]:
     """The traits that extra specs or properties of the image imply."""
     traits = set()
     for name, by_value in _TRAITS.items():
-        value = request.either(name, "os" if name == "secure_boot" else "hw")
-        traits |= {by_value[value]} if value in by_value else set()
-    if version := request.either("tpm_version"):
+        prefix = "os" if name == "secure_boot" else "hw"
+        value = allowed(f"{prefix}:{name}", request.either(name, prefix), by_value)
+        traits.add(by_value.get(value, ""))
+    if version := allowed("hw:tpm_version", request.either("tpm_version"), _TPM):
         model = "CRB" if request.either("tpm_model") == "tpm-crb" else "TIS"
-        traits |= {f"COMPUTE_SECURITY_TPM_{model}", _TPM.get(version, "")} - {""}
-    return traits
+        traits |= {f"COMPUTE_SECURITY_TPM_{model}", _TPM[version]}
+    return traits - {""}
+
+
+def _restricts(name: str, value: str) -> bool:
+    return bool(_OF_IMAGE.match(f"{name}={value}")) and value.lower() not in _USUAL
 
 
 def _classes(spec: Spec, gpus: Mapping[str, int]) -> tuple[str, ...]:

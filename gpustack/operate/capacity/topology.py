@@ -4,7 +4,7 @@ Source: ``numa_get_constraints`` of nova/virt/hardware.py. Properties of an imag
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -114,7 +114,7 @@ def processors_of(request: BootRequest) -> Processors:
     """
     requested, threads = _policy(request), _threads(request)
     emulator = request.specs.get("hw:emulator_threads_policy", "")
-    _known("hw:emulator_threads_policy", emulator, {"isolate", "share"})
+    allowed("hw:emulator_threads_policy", emulator, {"isolate", "share"})
     shared, pinned = request.resource("VCPU"), request.resource("PCPU")
     policy = requested
     if (shared or pinned) and (requested or (shared and pinned)):
@@ -171,15 +171,20 @@ def topology_of(request: BootRequest, processors: Processors) -> Topology | None
     )
 
 
-def _known(name: str, value: str, values: set[str] | frozenset[str]) -> None:
+def allowed(name: str, value: str, values: Collection[str]) -> str:
+    """The value of an extra spec, or of the image.
+
+    :raises FlavorRefusedError: if it is none of the values that Nova knows.
+    """
     if value and value not in values:
         raise FlavorRefusedError(f"{name} is {value!r}, expected {', '.join(sorted(values))}")
+    return value
 
 
 def _policy(request: BootRequest) -> str:
     flavor, image = request.named("cpu_policy")
-    _known("hw:cpu_policy", flavor, _POLICIES)
-    _known("the image's hw_cpu_policy", image, _POLICIES)
+    allowed("hw:cpu_policy", flavor, _POLICIES)
+    allowed("the image's hw_cpu_policy", image, _POLICIES)
     forbidden = {"mixed": ("dedicated",), "shared": ("mixed", "dedicated")}.get(flavor, ())
     if image in forbidden:
         raise FlavorRefusedError(f"hw:cpu_policy={flavor} excludes the image's hw_cpu_policy={image}")
@@ -188,8 +193,8 @@ def _policy(request: BootRequest) -> str:
 
 def _threads(request: BootRequest) -> str:
     flavor, image = request.named("cpu_thread_policy")
-    _known("hw:cpu_thread_policy", flavor, _THREADS)
-    _known("the image's hw_cpu_thread_policy", image, _THREADS)
+    allowed("hw:cpu_thread_policy", flavor, _THREADS)
+    allowed("the image's hw_cpu_thread_policy", image, _THREADS)
     if flavor not in ("", "prefer") and image and image != flavor:
         raise FlavorRefusedError(f"hw:cpu_thread_policy={flavor} excludes the image's hw_cpu_thread_policy={image}")
     return flavor or image

@@ -216,6 +216,10 @@ def test_numbered_groups_have_vgpus_of_several_providers(
         ({"hw:virtio_packed_ring": "true", "accel:device_profile": "p"}, {}, ["accel:", "hw:virtio_packed_ring"]),
         ({}, {"hw_architecture": "x86_64", "img_hv_type": "kvm", "vm_mode": "HVM", "os_distro": "debian"}, []),
         ({}, {"architecture": "aarch64"}, ["the image's architecture"]),
+        ({"hw:sound_model": "virtio"}, {}, ["hw:sound_model"]),
+        ({"hw:sound_model": "ich9"}, {"hw_sound_model": "ich9"}, []),
+        ({}, {"hw_sound_model": "virtio"}, ["the image's hw_sound_model"]),
+        ({"rack": "a:b"}, {}, ["rack"]),
         ({}, {"hypervisor_type": "xen"}, ["the image's hypervisor_type"]),
         ({}, {"hw_mem_encryption": "true", "hw_firmware_stateless": "false"}, ["the image's hw_mem_encryption"]),
     ],
@@ -225,6 +229,23 @@ def test_properties_of_images_restrict_hosts_too(
 ) -> None:
     found = demand_of(VGPUS, "f", SIZES, specs, {}, image=image).unmodelled
     assert [name.replace("device_profile", "") for name in found] == unmodelled
+
+
+@pytest.mark.parametrize(
+    ("specs", "image", "refused"),
+    [
+        ({"hw:pci_numa_affinity_policy": "preferred", "os:secure_boot": "optional"}, {}, ""),
+        ({"hw:pci_numa_affinity_policy": "strict"}, {}, "hw:pci_numa_affinity_policy is 'strict', expected legacy, "),
+        ({}, {"hw_pci_numa_affinity_policy": "strict"}, "hw:pci_numa_affinity_policy is 'strict'"),
+        ({"hw:maxphysaddr_mode": "host"}, {}, "hw:maxphysaddr_mode is 'host', expected emulate, passthrough"),
+        ({"os:secure_boot": "yes"}, {}, "os:secure_boot is 'yes'"),
+        ({"hw:tpm_version": "2"}, {}, "hw:tpm_version is '2', expected 1.2, 2.0"),
+    ],
+)
+def test_values_that_nova_does_not_know_are_refused(specs: dict[str, str], image: dict[str, str], refused: str) -> None:
+    need = demand_of(VGPUS, "f", SIZES, specs, {}, None, image)
+    assert need.refused.startswith(refused)
+    assert bool(need.refused) == bool(refused)
 
 
 def test_aggregates_of_images_are_a_doubt_with_an_image() -> None:
