@@ -54,6 +54,7 @@ class Hypervisor:
     :ivar ram: free MiB.
     :ivar cpus: free vCPUs, without overcommitment.
     :ivar disk: free MiB.
+    :ivar instances: how many of them Nova counts on it.
     :ivar qemu: the version of QEMU: ``8.2.2``; empty if it is unknown, or of another hypervisor.
     """
 
@@ -65,6 +66,7 @@ class Hypervisor:
     ram: int = 0
     cpus: int = 0
     disk: int = 0
+    instances: int = 0
     qemu: str = ""
 
 
@@ -206,5 +208,6 @@ def _hypervisor(entry: Mapping[str, Any]) -> Hypervisor:
         ram=int(entry.get("free_ram_mb") or 0),
         cpus=int(entry.get("vcpus") or 0) - int(entry.get("vcpus_used") or 0),
         disk=(disk if least is None else min(disk, int(least))) * 1024,
+        instances=int(entry.get("running_vms") or 0),
         qemu=f"{version // 1_000_000}.{version // 1000 % 1000}.{version % 1000}" if version else "",
     )

@@ -17,6 +17,7 @@ _ISOLATED = releases.option("scheduler/enable_isolated_aggregate_filtering")
 CONFINED = releases.option("scheduler/limit_tenants_to_placement_aggregate")
 _REQUIRED = releases.option("scheduler/placement_aggregate_required_for_tenants")
 _NO_FALLBACK = releases.option("workarounds/disable_fallback_pcpu_query")
+_INSTANCES = releases.option("filter_scheduler/max_instances_per_host")
 _CANDIDATES = releases.option("placement/max_allocation_candidates")
 _ALIAS = releases.option("pci/alias")
 _ZONE = releases.option("DEFAULT/default_schedule_zone")
@@ -38,6 +39,7 @@ class Scheduler:
     :ivar fallback: whether it asks Placement for ``VCPU`` too if an instance has dedicated processors.
     :ivar aliases: the names of the aliases; None if the files have none.
     :ivar candidates: the most candidates that Placement makes; None if it has no limit, or it is unknown.
+    :ivar instances: the most instances of a host, which two filters compare.
     :ivar unified: whether nova-api enforces the limits in Keystone.
     :ivar zone: the availability zone of instances that request none; empty for any.
     :ivar unzoned: the name of the zone of hosts that are in none.
@@ -51,6 +53,7 @@ class Scheduler:
     fallback: bool | None = None
     aliases: frozenset[str] | None = None
     candidates: int | None = None
+    instances: int = int(str(_INSTANCES.default))
     unified: bool | None = None
     zone: str = ""
     unzoned: str = "nova"
@@ -74,10 +77,11 @@ def scheduler(paths: Sequence[Path]) -> Scheduler:
     for setting in configuration.effective(_ALIAS):
         with contextlib.suppress(EntryError):
             aliases.add(str(alias_of(setting.value).get("name", "")).strip())
-    limit = configuration.value(_CANDIDATES) or ""
+    limit, most = configuration.value(_CANDIDATES) or "", configuration.value(_INSTANCES) or ""
     return Scheduler(
         aliases=frozenset(aliases) or None,
         candidates=int(limit) if limit.isdecimal() else None,
+        instances=int(most) if most.isdecimal() else Scheduler.instances,
         by_devices=_enabled(configuration, _IN_PLACEMENT, None),
         filters=None if filters is None else tuple(dict.fromkeys(map(str.strip, filters.split(",")))),
         isolated=_enabled(configuration, _ISOLATED, default),

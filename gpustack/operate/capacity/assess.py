@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ from gpustack.operate.capacity.aggregates import ZONE
 from gpustack.operate.capacity.count import capacity
 from gpustack.operate.capacity.flavors import demands
 from gpustack.operate.capacity.hosts import Sources, hosts
-from gpustack.operate.capacity.model import Capacity, Demand, Host, Reason
+from gpustack.operate.capacity.model import Accepted, Capacity, Demand, Host, Reason
 from gpustack.spec.model import Spec
 
 if TYPE_CHECKING:
@@ -127,9 +127,7 @@ def assess(cloud: Connection, known: State, demand: Demand, progress: Progress =
     return capacity(known.hosts, demand, accepted_by(cloud, known, demand, progress), known.scheduler)
 
 
-def accepted_by(
-    cloud: Connection, known: State, demand: Demand, progress: Progress = silent
-) -> list[Collection[str]] | None:
+def accepted_by(cloud: Connection, known: State, demand: Demand, progress: Progress = silent) -> Accepted | None:
     """The uuids of the hosts that Placement accepts for each request of a flavor; None if no host has room.
 
     :raises CloudError: if Placement does not answer.
@@ -140,7 +138,8 @@ def accepted_by(
     if not uuids:
         return None
     others = {host.uuid for host in known.hosts} - set(uuids)  # another step refuses them
-    return [read.accepted(cloud, request, uuids, progress) | others for request in demand.requests]
+    accepted = (read.accepted(cloud, request, uuids, progress) for request in demand.requests)
+    return [None if nodes is None else nodes | others for nodes in accepted]
 
 
 def count_all(

@@ -1,11 +1,11 @@
 """Count the instances of a flavor that fit on hosts, and name the reasons against more. Pure."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from gpustack.base.by_key import by_key
 from gpustack.base.text import listed
 from gpustack.nova_options.scheduler import Scheduler
-from gpustack.operate.capacity.model import Capacity, Demand, Host, HostCapacity, Limit, Reason
+from gpustack.operate.capacity.model import Accepted, Capacity, Demand, Host, HostCapacity, Limit, Reason
 from gpustack.operate.capacity.room import Room
 from gpustack.operate.capacity.walk import walk
 
@@ -18,12 +18,12 @@ _UNKNOWN = Scheduler()
 def capacity(
     hosts: Sequence[Host],
     demand: Demand,
-    accepted: Sequence[Collection[str]] | None = None,
+    accepted: Accepted | None = None,
     scheduler: Scheduler = _UNKNOWN,
 ) -> Capacity:
     """Count the instances of one flavor, as if no other were booted.
 
-    :param accepted: for each request to Placement, the uuids of the hosts on which it accepts one instance.
+    :param accepted: None for all hosts.
     :param scheduler: the options of nova-scheduler that are known.
     """
     counted = [_on(host, demand, accepted, scheduler) for host in hosts]
@@ -45,7 +45,7 @@ def capacity(
     )
 
 
-def _on(host: Host, demand: Demand, accepted: Sequence[Collection[str]] | None, scheduler: Scheduler) -> HostCapacity:
+def _on(host: Host, demand: Demand, accepted: Accepted | None, scheduler: Scheduler) -> HostCapacity:
     room = Room(host)
     fits = certain = 0
     doubts: dict[str, None] = {}

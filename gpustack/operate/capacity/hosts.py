@@ -123,6 +123,8 @@ class _View:
             free=self._free(hypervisor, amounts),
             surplus=tuple(_merged([entry for entry in surplus if entry.aliases])),
             others=others,
+            instances=0 if self.empty else hypervisor.instances,
+            traits=rooms.traits.get(hypervisor.uuid, frozenset()),
             shares_disk=hypervisor.uuid in rooms.shared,
             doubt=doubt,
         )

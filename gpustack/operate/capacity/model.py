@@ -1,7 +1,7 @@
 """Hosts with their free resources, the needs of flavors, and how many instances fit. Plain data."""
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpustack.base.operations import counted
@@ -33,6 +33,8 @@ class Reason(enum.StrEnum):
     AGGREGATE = "aggregate"
     """The host's aggregates lack metadata that the flavor requires, or keep it out."""
     ZONE = "availability zone"
+    INSTANCES = "instances"
+    """The host has as many instances as the scheduler allows."""
     DISABLED = "disabled"
     DOWN = "down"
     CELL = "disabled cell"
@@ -90,6 +92,8 @@ class Host:
     :ivar withheld: GPUs that no instance gets: the number by alias and reason.
     :ivar surplus: devices that are free in Placement only: Nova's rows hold them.
     :ivar others: free PCI devices that are no GPU of the spec.
+    :ivar instances: how many Nova counts on it.
+    :ivar traits: those of its resource provider.
     :ivar shares_disk: whether disk comes from a pool of several hosts.
     :ivar doubt: why fewer GPUs may be free; empty if their number is certain.
     """
@@ -106,6 +110,8 @@ class Host:
     free: Free = Free()
     surplus: tuple[Cards, ...] = ()
     others: int = 0
+    instances: int = 0
+    traits: frozenset[str] = frozenset()
     shares_disk: bool = False
     doubt: str = ""
 
@@ -126,6 +132,10 @@ class PlacementRequest:
     amounts: Mapping[str, int]
     required: frozenset[str] = frozenset()
     forbidden: frozenset[str] = frozenset()
+
+
+Accepted = Sequence[Collection[str] | None]
+"""For each request to Placement, the uuids of the nodes on which it accepts one instance; None if it refuses it."""
 
 
 @dataclass(frozen=True, kw_only=True)

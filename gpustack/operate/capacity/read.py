@@ -23,11 +23,13 @@ class Rooms:
     """Free amounts by the uuid of compute nodes.
 
     :ivar capacities: the amounts without any instance.
+    :ivar traits: those of the compute nodes themselves.
     :ivar shared: the compute nodes whose disk is that of another provider.
     """
 
     amounts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     capacities: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    traits: Mapping[str, frozenset[str]] = field(default_factory=dict)
     shared: frozenset[str] = frozenset()
 
 
@@ -42,16 +44,20 @@ def rooms(cloud: Connection, nodes: Iterable[str]) -> Rooms:
         roots = {uuid: each["resources"].items() for uuid, each in found.items() if uuid == each["root_provider_uuid"]}
         capacities = {uuid: {name: int(of["capacity"]) for name, of in each} for uuid, each in roots.items()}
         used = {uuid: {name: int(of["used"]) for name, of in each} for uuid, each in roots.items()}
+        traits = {uuid: frozenset(map(str, found[uuid].get("traits") or ())) for uuid in roots}
     amounts = {uuid: {name: total - used[uuid][name] for name, total in of.items()} for uuid, of in capacities.items()}
     pooled = any("DISK_GB" in free and "MEMORY_MB" not in free for free in amounts.values())
     lacking = frozenset(uuid for uuid, free in amounts.items() if "DISK_GB" not in free)
-    return Rooms(amounts=amounts, capacities=capacities, shared=lacking if pooled else frozenset())
+    shared = lacking if pooled else frozenset[str]()
+    return Rooms(amounts=amounts, capacities=capacities, traits=traits, shared=shared)
 
 
 def accepted(
     cloud: Connection, demand: PlacementRequest, nodes: Collection[str], progress: Progress = silent
-) -> frozenset[str]:
+) -> frozenset[str] | None:
     """Return the compute nodes on which Placement accepts a request for one instance, regardless of its devices.
+
+    None if Placement does not know a trait: then it refuses the request, also if the trait is a forbidden one.
 
     One request: Placement's list of the nodes that have all amounts and traits themselves, which no setting limits. For
     nodes that are not in it, one for each resource class and trait. The allocation candidates are only requested for
@@ -73,7 +79,7 @@ def accepted(
         for answer in each(lambda node: candidates(cloud, f"{query}&in_tree={node}").summaries, missing, progress):
             accepting |= answer.keys()
         return frozenset(accepting)
-    return frozenset()  # nobody has a trait or a resource class that Placement does not know
+    return None
 
 
 def _possible(cloud: Connection, nodes: list[str], demand: PlacementRequest, forbidden: list[str]) -> list[str]:

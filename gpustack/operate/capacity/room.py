@@ -10,11 +10,11 @@ nova/virt/hardware.py; ``numa_usage_from_instance_numa`` for the use of a host a
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpustack.novadb.model import NumaNode
-from gpustack.operate.capacity.model import ANY_NODE, Demand, Host, PlacementRequest
+from gpustack.operate.capacity.model import ANY_NODE, Cards, Demand, Host, PlacementRequest
 from gpustack.operate.capacity.topology import PAGES, GuestNode, Topology
 
 _SMALL, _LARGE, _ANY = PAGES["small"], PAGES["large"], PAGES["any"]
@@ -203,6 +203,13 @@ class Claim:
     placed: tuple[Placed, ...] = ()
 
 
+def _grouped(cards: Iterable[Cards]) -> Counter[Group]:
+    groups: Counter[Group] = Counter()
+    for entry in cards:
+        groups[entry.aliases, entry.node, entry.provider] += entry.count
+    return groups
+
+
 class Room:
     """The free resources of a host."""
 
@@ -210,14 +217,11 @@ class Room:
         self.host = host
         self.amounts = dict(host.amounts)
         self.nodes = dict(host.nodes) if host.nodes is not None else None
-        self.groups: dict[Group, int] = {}
-        for cards in host.cards or ():
-            group = (cards.aliases, cards.node, cards.provider)
-            self.groups[group] = self.groups.get(group, 0) + cards.count
-        self.surplus: dict[Group, int] = {(cards.aliases, cards.node, ""): cards.count for cards in host.surplus}
+        self.groups, self.surplus = _grouped(host.cards or ()), _grouped(host.surplus)
         self.free = sum(self.groups.values()) + host.others
         """All free PCI devices."""
         self.ram, self.cpus, self.disk = host.free.ram, host.free.cpus, host.free.disk
+        self.instances = host.instances
 
     def count(self, aliases: frozenset[str], *nodes: int) -> int:
         """The number of free GPUs that one of these aliases matches; of some NUMA nodes, if any are named."""
@@ -246,7 +250,7 @@ class Room:
     def in_placement(self, demand: Demand) -> bool:
         """Whether Placement has the GPUs of an instance, although Nova's rows may hold some of them."""
         own = self.groups
-        self.groups = {group: own.get(group, 0) + self.surplus.get(group, 0) for group in (*own, *self.surplus)}
+        self.groups = own + self.surplus
         try:
             return self._choose(demand, None) is not None
         finally:
@@ -255,6 +259,7 @@ class Room:
     def apply(self, taken: Claim, *, sign: int = -1) -> None:
         """Take the resources of an instance; with ``sign=1``, return them."""
         demand = taken.demand
+        self.instances -= sign
         self.ram += sign * demand.ram
         self.cpus += sign * demand.vcpus
         self.disk += sign * demand.disk * 1024
@@ -280,9 +285,9 @@ class Room:
                 if (groups := self._choose(demand, cells)) is not None:
                     return Claim(demand=demand, request=request, groups=groups)
             return None
-        devices: dict[int | None, int] = {}
+        devices: Counter[int | None] = Counter()
         for (_names, node, _provider), count in self.groups.items():
-            devices[node] = devices.get(node, 0) + count
+            devices[node] += count
         placed = place(self.nodes, demand.topology, devices, lambda cells: self._choose(demand, cells) is not None)
         if placed is None:
             return None
@@ -298,19 +303,15 @@ class Room:
 
         :param cells: the NUMA nodes of the host that the instance is on; None if it has none.
         """
-        chosen: dict[Group, int] = {}
+        chosen: Counter[Group] = Counter()
         requests = list(demand.gpus)
         if len(requests) > 1:
             requests.sort(key=lambda alias: self.count(frozenset((alias,))))
         for alias in requests:
-            taken = None
-            for near in self._near(demand, cells):
-                if (taken := self._taken(demand, alias, near, chosen)) is not None:
-                    break
-            if taken is None:
+            choices = (self._taken(demand, alias, near, chosen) for near in self._near(demand, cells))
+            if (taken := next((choice for choice in choices if choice is not None), None)) is None:
                 return None
-            for group, amount in taken.items():
-                chosen[group] = chosen.get(group, 0) + amount
+            chosen.update(taken)
         return chosen
 
     def _near(self, demand: Demand, cells: Collection[int] | None) -> Iterator[Sequence[int | None] | None]:
@@ -330,22 +331,19 @@ class Room:
                 yield None
 
     def _taken(
-        self, demand: Demand, alias: str, near: Sequence[int | None] | None, chosen: Mapping[Group, int]
+        self, demand: Demand, alias: str, near: Sequence[int | None] | None, chosen: Counter[Group]
     ) -> dict[Group, int] | None:
         """GPUs of some NUMA nodes for one alias; None if there are too few."""
         count, split = demand.gpus[alias], demand.vgpus.get(alias, True)
         taken: dict[Group, int] = {}
         for group in self._matching(alias, near):
-            amount = min(count, self.groups[group] - chosen.get(group, 0))
+            amount = min(count, self.groups[group] - chosen[group])
             if amount > 0 and (amount == count or split):
                 taken[group] = amount
                 count -= amount
         return None if count else taken
 
     def _matching(self, alias: str, near: Sequence[int | None] | None) -> list[Group]:
-        matching = [
-            group
-            for group in self.groups
-            if alias in group[0] and (near is None or group[1] in near or group[1] == ANY_NODE)
-        ]
+        of_alias = (group for group in self.groups if alias in group[0])
+        matching = (group for group in of_alias if near is None or group[1] in (*near, ANY_NODE))
         return sorted(matching, key=lambda group: len(group[0]))

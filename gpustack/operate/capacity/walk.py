@@ -4,7 +4,7 @@ Nova's API, the filters of requests (nova/scheduler/request_filter.py), Placemen
 and the claim of nova-compute, which repeats NUMA nodes and PCI devices.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -13,7 +13,7 @@ from gpustack.nova_options.aggregates import BY_PROJECT
 from gpustack.nova_options.scheduler import Scheduler
 from gpustack.novadb.model import NumaNode
 from gpustack.operate.capacity.aggregates import EXTRA_SPECS, IMAGES, ISOLATED, TENANTS, TYPES, refusals
-from gpustack.operate.capacity.model import BY_CLASS, Demand, Outcome, PlacementRequest, Reason, Step
+from gpustack.operate.capacity.model import BY_CLASS, Accepted, Demand, Outcome, PlacementRequest, Reason, Step
 from gpustack.operate.capacity.room import Claim, Room
 from gpustack.operate.capacity.topology import PAGES, Topology
 
@@ -23,6 +23,7 @@ NUMA, PCI, COMPUTE, CAPABILITIES = (
 )
 GROUPS = {"anti-affinity": "ServerGroupAntiAffinityFilter", "affinity": "ServerGroupAffinityFilter"}
 """The filters of server groups by policy, in the order of Nova's default."""
+INSTANCES = ("NumInstancesFilter", "AggregateNumInstancesFilter")
 HINTS = {"different_host": "DifferentHostFilter", "same_host": "SameHostFilter"}
 """Filters of scheduler hints, which are not among Nova's default."""
 CELL = "enabled cells"
@@ -71,14 +72,13 @@ def walk(
     room: Room,
     demand: Demand,
     scheduler: Scheduler,
-    accepted: Sequence[Collection[str]] | None = None,
+    accepted: Accepted | None = None,
     *,
     every: bool = False,
 ) -> Walk:
     """Follow a request for one instance on a host.
 
-    :param accepted: for each request to Placement, the uuids of the nodes on which it accepts one instance; None for
-        all.
+    :param accepted: None for all nodes.
     :param every: whether to go on after a failure.
     """
     walker, done = _Walker(room, demand, scheduler, accepted), Walk()
@@ -95,9 +95,7 @@ def _failed(name: str, reason: Reason, wanted: int | str | None = None, availabl
 
 
 class _Walker:
-    def __init__(
-        self, room: Room, demand: Demand, scheduler: Scheduler, accepted: Sequence[Collection[str]] | None
-    ) -> None:
+    def __init__(self, room: Room, demand: Demand, scheduler: Scheduler, accepted: Accepted | None) -> None:
         self.room, self.demand, self.scheduler = room, demand, scheduler
         self.accepted = accepted or [()] * len(demand.requests)
         self.judged = accepted is not None
@@ -125,6 +123,7 @@ class _Walker:
             COMPUTE: lambda: _failed(COMPUTE, Reason.DOWN) if host.closed is Reason.DOWN else Step(name=COMPUTE),
             CAPABILITIES: partial(Step, name=CAPABILITIES, outcome=unmodelled),
             **{name: partial(self._aggregate, name) for name in (EXTRA_SPECS, BY_PROJECT, TYPES)},
+            **{name: partial(self._instances, name) for name in INSTANCES},
             NUMA: lambda: self._numa(NUMA),
             PCI: lambda: self._pci(PCI),
         }
@@ -154,6 +153,14 @@ class _Walker:
             return lambda: Step(name=name)
         return lambda: _failed(name, Reason.GROUP, rule.wanted)
 
+    def _instances(self, name: str) -> Step:
+        """Fewer instances than the scheduler, or for the second filter an aggregate, allows."""
+        most, texts = self.scheduler.instances, self.room.host.metadata.get("max_instances_per_host", ())
+        if name != INSTANCES[0] and texts and all(map(str.isdecimal, texts)):
+            most = min(map(int, texts))
+        left = most - self.room.instances
+        return Step(name=name, wanted=1, available=left) if left > 0 else _failed(name, Reason.INSTANCES, 1, left)
+
     def _aggregate(self, name: str) -> Step:
         return self.refusals.get(name) or Step(name=name)
 
@@ -163,7 +170,7 @@ class _Walker:
         lacks: set[str] = set()
         for request, accepted in zip(demand.requests, self.accepted, strict=True):
             lacks = set(room.lacks(request))
-            if not lacks and (not self.judged or room.host.uuid in accepted):
+            if not lacks and (not self.judged or room.host.uuid in (accepted or ())):
                 self.request = request
                 break
         else:
@@ -186,10 +193,13 @@ class _Walker:
 
     def _refused(self) -> Step:
         """Placement refuses although the amounts are free."""
-        traits = [*sorted(self.demand.required), *(f"!{name}" for name in sorted(self.demand.forbidden))]
-        if traits:
-            return _failed(f"{PLACEMENT}traits", Reason.PLACEMENT, ", ".join(traits))
-        return _failed(f"{PLACEMENT}max_unit", Reason.PLACEMENT)
+        has, forbidden, unknown = self.room.host.traits, self.demand.forbidden, None in self.accepted
+        traits = sorted(self.demand.required - has)
+        traits += [f"!{name}" for name in sorted(forbidden - has if unknown else forbidden & has)]
+        if not traits:
+            return _failed(f"{PLACEMENT}max_unit", Reason.PLACEMENT)
+        wanted = f"{' or '.join(traits)}, unknown to Placement" if unknown else ", ".join(traits)
+        return _failed(f"{PLACEMENT}traits", Reason.PLACEMENT, wanted)
 
     def _numa(self, name: str) -> Step:
         """NUMA nodes, with the GPUs near them."""

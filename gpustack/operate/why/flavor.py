@@ -1,6 +1,6 @@
 """Why instances of a flavor find no host: the first step of Nova that refuses each host. Pure."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpustack.base.columns import Column, described
@@ -8,7 +8,7 @@ from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.text import listed
 from gpustack.nova_options.scheduler import Scheduler
 from gpustack.operate.capacity.count import SHOWN_HOSTS, UNKNOWN_GPUS
-from gpustack.operate.capacity.model import Demand, Host, Outcome, Reason, Step
+from gpustack.operate.capacity.model import Accepted, Demand, Host, Outcome, Reason, Step
 from gpustack.operate.capacity.room import Room
 from gpustack.operate.capacity.walk import Walk, walk
 
@@ -18,6 +18,7 @@ _CODES: Mapping[Reason, Code] = {
     Reason.ZONE: Code.WHY_AGGREGATE,
     Reason.AGGREGATE: Code.WHY_AGGREGATE,
     Reason.GROUP: Code.WHY_SERVER_GROUP,
+    Reason.INSTANCES: Code.WHY_MANY_INSTANCES,
     Reason.DISABLED: Code.WHY_DISABLED,
     Reason.CELL: Code.WHY_CELL_DISABLED,
     Reason.DOWN: Code.WHY_DOWN,
@@ -71,7 +72,7 @@ class Cause:
 
 
 def causes(
-    hosts: Sequence[Host], demand: Demand, scheduler: Scheduler, accepted: Sequence[Collection[str]] | None = None
+    hosts: Sequence[Host], demand: Demand, scheduler: Scheduler, accepted: Accepted | None = None
 ) -> list[Cause]:
     """Group the hosts that refuse one instance by their first cause, most hosts first."""
     groups: dict[tuple[object, ...], dict[str, tuple[Step, Walk]]] = {}

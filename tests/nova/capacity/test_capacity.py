@@ -51,6 +51,7 @@ FILTERS = (
     *("ComputeFilter", "ComputeCapabilitiesFilter", "ImagePropertiesFilter"),
     *("ServerGroupAntiAffinityFilter", "ServerGroupAffinityFilter", "NUMATopologyFilter"),
     *("PciPassthroughFilter", "AggregateInstanceExtraSpecsFilter", "AggregateMultiTenancyIsolation"),
+    "NumInstancesFilter",
 )
 CONFIG = """
 [DEFAULT]
@@ -73,6 +74,7 @@ device_spec = {"vendor_id": "10de", "product_id": "15f8"}
 device_spec = {"vendor_id": "10de", "product_id": "1db4"}
 [filter_scheduler]
 enabled_filters = FILTERS
+max_instances_per_host = 8
 """.replace("FILTERS", ",".join(FILTERS))
 WITHOUT_PCPU = "\n".join(line for line in CONFIG.splitlines() if not line.startswith("cpu_"))
 PLACEMENT = """
@@ -104,6 +106,7 @@ flavors:
   plain-dedicated: {model: p100, vcpus: 2, ram: 512, disk: 1, cpu_policy: dedicated}
   plain-isolate: {model: p100, ISOLATED}
   plain-resources: {model: p100, EXPLICIT}
+  plain: {model: p100, vcpus: 1, ram: 512, disk: 1}
   split-isolate: {model: v100, ISOLATED}
   split-resources: {model: v100, EXPLICIT}
   split-mixed: {model: v100, vcpus: 4, ram: 512, disk: 1, MIXED}
@@ -221,6 +224,7 @@ def world(cloud: World, monkeypatch: pytest.MonkeyPatch) -> World:
         pytest.param("memory", 2, ["RAM"], id="memory"),
         pytest.param("required", 2, ["NUMA nodes"], id="numa-required"),
         pytest.param("node-memory", 3, ["NUMA nodes"], id="numa-memory"),
+        pytest.param("plain", 8, ["instances"], id="instances"),
     ],
 )
 def test_nova_refuses_after_the_predicted_number(
@@ -702,6 +706,8 @@ MADE: dict[str, dict[str, str]] = {
     "private": {},
     "custom-resource": {"resources:CUSTOM_LICENSE": "1"},
     "trait-slow": {"trait:CUSTOM_SLOW": "required"},
+    "trait-forbidden": {"trait:CUSTOM_SLOW": "forbidden"},
+    "other-policy": {"hw:pci_numa_affinity_policy": "strict"},
     "threads": {"hw:cpu_policy": "dedicated", "hw:cpu_thread_policy": "require"},
     "tpm": {"hw:tpm_version": "2.0", "hw:tpm_model": "tpm-crb"},
     "pages": {"hw:mem_page_size": "1048576"},

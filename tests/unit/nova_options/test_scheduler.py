@@ -47,6 +47,13 @@ def test_aliases_and_the_limit_of_placement(tmp_path: Path) -> None:
     assert scheduler([tmp_path / "placement.conf"]).candidates is None
 
 
+def test_a_host_has_fifty_instances_unless_the_option_allows_more(tmp_path: Path) -> None:
+    (tmp_path / "nova.conf").write_text("[filter_scheduler]\n")
+    assert scheduler([tmp_path]).instances == 50
+    (tmp_path / "nova.conf").write_text("[filter_scheduler]\nmax_instances_per_host = 8\n")
+    assert scheduler([tmp_path]).instances == 8
+
+
 def test_the_second_request_for_processors_can_be_off(tmp_path: Path) -> None:
     (tmp_path / "nova.conf").write_text("[workarounds]\ndisable_fallback_pcpu_query = true\n")
     assert scheduler([tmp_path]).fallback is False

@@ -27,7 +27,14 @@ QUERY = "resources=MEMORY_MB%3A1024%2CVCPU%3A4&required=CUSTOM_A%2C%21COMPUTE_ST
 
 def entry(name: str, **more: Any) -> dict[str, Any]:
     """A hypervisor as Nova lists it."""
-    sizes = {"free_ram_mb": 1000, "vcpus": 8, "vcpus_used": 3, "free_disk_gb": 50, "disk_available_least": 40}
+    sizes = {
+        "running_vms": 2,
+        "free_ram_mb": 1000,
+        "vcpus": 8,
+        "vcpus_used": 3,
+        "free_disk_gb": 50,
+        "disk_available_least": 40,
+    }
     service = {"host": name, "id": "s", "disabled_reason": None}
     return {
         "id": f"uuid-{name}",
@@ -42,7 +49,7 @@ def entry(name: str, **more: Any) -> dict[str, Any]:
 
 def summary(root: str, resources: dict[str, tuple[int, int]]) -> dict[str, Any]:
     known = {name: {"capacity": capacity, "used": used} for name, (capacity, used) in resources.items()}
-    return {"root_provider_uuid": root, "parent_provider_uuid": None, "resources": known}
+    return {"root_provider_uuid": root, "parent_provider_uuid": None, "resources": known, "traits": ["CUSTOM_A"]}
 
 
 def candidates(**summaries: Any) -> Answer:
@@ -59,7 +66,9 @@ def test_hypervisors_have_their_services_and_free_resources() -> None:
     entries.append(entry("new", free_ram_mb=None, free_disk_gb=None, vcpus=None, vcpus_used=None))
     cloud = StandIn({"compute /os-hypervisors/detail": (200, {"hypervisors": entries})})
     first, second, new = hypervisors(cloud.connection)
-    assert first == Hypervisor(uuid="uuid-gpu1", node="gpu1", host="gpu1", ram=1000, cpus=5, disk=40 * 1024)
+    assert first == Hypervisor(
+        uuid="uuid-gpu1", node="gpu1", host="gpu1", ram=1000, cpus=5, disk=40 * 1024, instances=2
+    )
     assert (second.enabled, second.up, second.disk) == (False, False, 50 * 1024)
     assert (new.ram, new.cpus, new.disk) == (0, 0, 0)
     assert len(cloud.requests) == 1
@@ -85,6 +94,7 @@ def test_one_request_has_the_free_resources_of_all_hosts() -> None:
     assert found.amounts == {"a": {"VCPU": 12, "MEMORY_MB": 3072, "DISK_GB": 99}}
     assert found.capacities == {"a": {"VCPU": 16, "MEMORY_MB": 4096, "DISK_GB": 100}}
     assert not found.shared
+    assert found.traits == {"a": {"CUSTOM_A"}}
     assert len(cloud.requests) == 1
 
 
@@ -170,9 +180,9 @@ def test_hosts_with_a_part_from_another_provider_are_found() -> None:
     assert len(cloud.requests) == 1 + 1 + 2 + 1 + 2
 
 
-def test_an_unknown_trait_is_accepted_nowhere() -> None:
+def test_a_request_with_an_unknown_trait_has_no_answer() -> None:
     cloud = StandIn({"placement /resource_providers": (400, {"errors": [{"detail": "No such trait(s)"}]})})
-    assert accepted(cloud.connection, DEMAND, ["a"]) == frozenset()
+    assert accepted(cloud.connection, DEMAND, ["a"]) is None
     cloud = StandIn({"placement /resource_providers": (503, {})})
     with pytest.raises(CloudError):
         accepted(cloud.connection, DEMAND, ["a"])

@@ -146,7 +146,7 @@ def test_without_the_filter_the_claim_fails() -> None:
     ("name", "doubt"),
     [
         ("Ours", "the effect of Ours is not counted"),
-        ("NumInstancesFilter", "the effect of NumInstancesFilter is not counted"),
+        ("MetricsFilter", "the effect of MetricsFilter is not counted"),
         ("JsonFilter", ""),  # only instances have its hints
         ("ImagePropertiesFilter", ""),
     ],
@@ -166,9 +166,42 @@ def test_properties_without_a_model_are_a_doubt_with_every_filter(filters: tuple
     assert walk(Room(HOST), demand, replace(KNOWN, filters=filters)).doubts == [doubt]
 
 
-def test_refusals_of_placement_name_the_traits() -> None:
-    assert failed(accepted=[()]) == "Placement: max_unit"
-    assert failed(demand=replace(DEMAND, required=frozenset({"CUSTOM_A"})), accepted=[()]) == "Placement: traits"
+@pytest.mark.parametrize(
+    ("accepted", "required", "forbidden", "step", "wanted"),
+    [
+        ((), "", "", "max_unit", None),
+        ((), "A", "", "traits", "A"),
+        ((), "H", "B", "max_unit", None),  # the host has H and lacks B, so that no trait is the reason
+        ((), "AH", "BI", "traits", "A, !I"),
+        (None, "H", "B", "traits", "!B, unknown to Placement"),
+        (None, "A", "B", "traits", "A or !B, unknown to Placement"),
+    ],
+)
+def test_refusals_of_placement_name_the_traits(
+    accepted: Any, required: str, forbidden: str, step: str, wanted: str | None
+) -> None:
+    demand = replace(DEMAND, required=frozenset(required), forbidden=frozenset(forbidden))
+    found = walk(Room(replace(HOST, traits=frozenset("HI"))), demand, KNOWN, [accepted]).failed
+    assert found is not None
+    assert (found.name, found.wanted) == (f"Placement: {step}", wanted)
+
+
+@pytest.mark.parametrize(
+    ("name", "metadata", "number"),
+    [
+        ("NumInstancesFilter", (), 1),
+        ("NumInstancesFilter", ("5", "9"), 1),  # of aggregates, which it does not read
+        ("AggregateNumInstancesFilter", (), 1),
+        ("AggregateNumInstancesFilter", ("5", "9"), 2),
+        ("AggregateNumInstancesFilter", ("3", "9"), 0),
+        ("AggregateNumInstancesFilter", ("five",), 1),  # Nova takes the option then
+    ],
+)
+def test_a_host_gets_as_many_instances_as_its_filter_allows(name: str, metadata: tuple[str, ...], number: int) -> None:
+    host = replace(HOST, instances=3, metadata={"max_instances_per_host": frozenset(metadata)} if metadata else {})
+    found = capacity([host], DEMAND, scheduler=replace(KNOWN, filters=(*FILTERS, name), instances=4))
+    assert (found.least, found.most) == (number, number)
+    assert [limit.reason for limit in found.limits] == ([Reason.INSTANCES] if number < 2 else [])
 
 
 def test_the_second_request_fits_hosts_without_pcpu() -> None:
