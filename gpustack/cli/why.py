@@ -133,6 +133,7 @@ class WhyInstanceCommand(WhyCommand, ShowOne):
     For a failed instance: Nova's fault, the part of Nova that failed, and the steps of its own request, walked again
     with its own flavor, image, zone and server group. For a running one: its GPUs in the rows of Nova, in Placement and
     in its domain, and the messages of its kernel. Of scheduler hints, same_host and different_host are evaluated.
+    PCI devices of ports are a doubt, with --config-file; the bandwidth of ports is not compared.
 
     Exit codes: 0 the question was answered. With --exit-code: 3 something is broken, 23 a source is missing.
     """

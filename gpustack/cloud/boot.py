@@ -30,6 +30,7 @@ class BootRecord:
     :ivar zone: the requested availability zone; empty for any, None before 2024.1.
     :ivar hints: its scheduler hints with their values; None before 2025.1.
     :ivar groups: the ids of its server groups.
+    :ivar ports: how many PCI devices its ports request, if the API database was read.
     :ivar fault: Nova's message; empty without one.
     :ivar failed: the time of the fault, naive UTC.
     """
@@ -40,6 +41,7 @@ class BootRecord:
     zone: str | None = None
     hints: Mapping[str, tuple[str, ...]] | None = None
     groups: tuple[str, ...] = ()
+    ports: int = 0
     fault: str = ""
     failed: datetime | None = None
 

@@ -57,11 +57,12 @@ def parse_requests(text: str | None) -> Asked:
 
 
 class SchedulerRequest(NamedTuple):
-    """The parts of an instance's request that older APIs do not show: as :class:`gpustack.cloud.boot.BootRecord`."""
+    """The parts of an instance's request as :class:`gpustack.cloud.boot.BootRecord`; no API shows the ports."""
 
     zone: str
     image: Mapping[str, str]
     hints: Mapping[str, tuple[str, ...]]
+    ports: int = 0
 
 
 def scheduler_request(connection: sa.Connection, uuid: str) -> SchedulerRequest | None:
@@ -70,10 +71,12 @@ def scheduler_request(connection: sa.Connection, uuid: str) -> SchedulerRequest 
     query = sa.select(table.spec).where(table.instance_uuid.in_(sorted(spellings([uuid]))))
     try:
         spec = parsed(connection.scalars(query).first() or "")[_DATA]
+        devices = (spec.get("pci_requests") or {}).get(_DATA) or {}
         image = ((spec.get("image") or {}).get(_DATA) or {}).get("properties") or {}
         return SchedulerRequest(
             zone=str(spec.get("availability_zone") or ""),
             image=dict(_properties(image.get(_DATA) or {})),
+            ports=sum(entry[_DATA].get("alias_name") is None for entry in devices.get("requests") or ()),
             hints={str(k): tuple(map(str, values)) for k, values in (spec.get("scheduler_hints") or {}).items()},
         )
     except DAMAGE:

@@ -25,6 +25,7 @@ from gpustack.offer.guest import check
 from gpustack.offer.guest.inside import console
 from gpustack.operate.capacity.aggregates import ZONE
 from gpustack.operate.capacity.assess import State
+from gpustack.operate.capacity.assess import findings as doubts
 from gpustack.operate.capacity.flavors import demand_of_present
 from gpustack.operate.capacity.model import Neighbors, Reason
 from gpustack.operate.capacity.walk import GROUPS, HINTS
@@ -252,18 +253,18 @@ def _compare(cloud: Connection, found: InstanceAnswer, failed: Event | None, sou
     groups = [group for group in read or () if group is not None]
     rules = None if read is None else neighbors(server.host, groups, hints, state.placed)
     demand = demand_of_present(spec, known.flavor, sources.scheduler, known.image)
-    found.now = judged(
-        cloud, state, replace(demand, project=server.project, neighbors=rules), progress=sources.progress
-    )
+    ports = (f"{counted(known.ports, 'PCI device')} of its ports",) if known.ports else ()
+    demand = replace(demand, project=server.project, neighbors=rules, unmodelled=(*demand.unmodelled, *ports))
+    found.now = judged(cloud, state, demand, progress=sources.progress)
     found.gaps += found.now.gaps
 
 
 def _with_request(known: BootRecord, sources: WhySources) -> BootRecord:
-    """The zone, the image and the hints of an instance, which older APIs do not show, from the API database.
+    """The ports with devices of an instance, and its zone, image and hints for older APIs, from the API database.
 
     :raises DatabaseError: if the database cannot be read.
     """
-    api = sources.databases().api if sources.databases is not None and known.hints is None else None
+    api = sources.databases().api if sources.databases is not None else None
     if api is None:
         return known
     from gpustack.novadb.databases import snapshot
@@ -271,7 +272,9 @@ def _with_request(known: BootRecord, sources: WhySources) -> BootRecord:
 
     with snapshot(api) as connection:
         request = scheduler_request(connection, known.server.id)
-    return known if request is None else replace(known, **request._asdict())
+    if request is None:
+        return known
+    return replace(known, **request._asdict() if known.hints is None else {"ports": request.ports})
 
 
 def _in_zone(read: State, zone: str) -> State:
@@ -291,7 +294,7 @@ def _of_failure(found: InstanceAnswer, failed: Failure) -> list[Finding]:
     if failed.phase is FailedPhase.BUILD:
         findings += _of_build(found, failed)
     if now is not None:
-        findings += now.findings
+        findings += [*now.findings, *doubts([now.capacity])]
         if fitting := _fitting(now):
             again = _MOVE_AGAIN if failed.phase is FailedPhase.MOVE else _BOOT_AGAIN
             findings.append(finding(Code.WHY_FITS_NOW, place=place, hosts=listed(fitting, _SHOWN), again=again))

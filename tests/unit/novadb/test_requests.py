@@ -62,6 +62,10 @@ HINTS = {"group": ["g"]}
         (json.dumps(data()), SchedulerRequest(zone="", image={}, hints={})),
         (json.dumps(data(image=None, availability_zone=None)), SchedulerRequest(zone="", image={}, hints={})),
         (
+            json.dumps(data(pci_requests=data(requests=[data(alias_name="a"), data(alias_name=None), data()]))),
+            SchedulerRequest(zone="", image={}, hints={}, ports=2),
+        ),
+        (
             json.dumps(data(availability_zone="az", image=data(properties=PROPERTIES), scheduler_hints=HINTS)),
             SchedulerRequest(
                 zone="az",

@@ -21,9 +21,9 @@ from gpustack.hosts.facts.store import load_snapshot
 from gpustack.nova_options.scheduler import Scheduler
 from gpustack.novadb.databases import database
 from gpustack.novadb.sources import Sources as Cells
-from gpustack.operate.capacity.model import Outcome
+from gpustack.operate.capacity.model import Capacity, Demand, Outcome
 from gpustack.operate.why.instance import FailedPhase, InstanceAnswer, answer, failure, is_quoted, neighbors, quoted
-from gpustack.operate.why.read import WhySources
+from gpustack.operate.why.read import FlavorAnswer, WhySources
 from gpustack.repair.hypervisor import Usage
 from support import growing_fleets
 from support.cellfile import CellFile, nova_conf
@@ -335,18 +335,21 @@ def test_members_of_a_server_group_keep_an_instance_off_their_hosts(
     assert refusing(found, step) == set()
 
 
+def stored(directory: Path, **fields: object) -> Cells:
+    """The API database with the request of the instance."""
+    text = json.dumps({"nova_object.data": fields})
+    engine = sa.create_engine(f"sqlite:///{directory}/api.sqlite", poolclass=sa.NullPool)
+    with engine.begin() as connection:
+        connection.execute(sa.text("CREATE TABLE request_specs (id INTEGER, instance_uuid TEXT, spec TEXT)"))
+        connection.execute(sa.text("INSERT INTO request_specs VALUES (1, :vm, :text)"), {"vm": VM, "text": text})
+    return Cells(api=database("API database", str(engine.url)), cells=())
+
+
 def test_a_group_of_an_older_nova_is_read_from_its_api_database(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Before 2025.1, Nova shows neither the image nor the hints of an instance."""
-    text = json.dumps(
-        {"nova_object.data": {"availability_zone": "az", "scheduler_hints": {"same_host": ["vm-gpu00004"]}}}
-    )
-    engine = sa.create_engine(f"sqlite:///{tmp_path}/api.sqlite", poolclass=sa.NullPool)
-    with engine.begin() as connection:
-        connection.execute(sa.text("CREATE TABLE request_specs (id INTEGER, instance_uuid TEXT, spec TEXT)"))
-        connection.execute(sa.text("INSERT INTO request_specs VALUES (1, :vm, :text)"), {"vm": VM, "text": text})
-    cells = Cells(api=database("API database", str(engine.url)), cells=())
+    cells = stored(tmp_path, availability_zone="az", scheduler_hints={"same_host": ["vm-gpu00004"]})
     filters = Scheduler(filters=("SameHostFilter",))
     more = {"databases": lambda: cells, "scheduler": filters}
     found, _cloud = failed_in_a_large_cloud(tmp_path, newest=(2, 90), sources=more)
@@ -355,6 +358,20 @@ def test_a_group_of_an_older_nova_is_read_from_its_api_database(
     monkeypatch.delitem(more, "databases")
     found, _cloud = failed_in_a_large_cloud(tmp_path, newest=(2, 90), sources=more)
     assert sum("does not show" in gap for gap in found.gaps) == 3
+
+
+def test_devices_of_ports_are_a_doubt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def judged(_cloud: object, _state: object, demand: Demand, **_more: object) -> FlavorAnswer:
+        return FlavorAnswer(
+            capacity=Capacity(demand=demand, least=0, most=1, free=1, doubts=demand.unmodelled), causes=()
+        )
+
+    monkeypatch.setattr("gpustack.operate.why.instance.judged", judged)
+    requests = [{"nova_object.data": {"alias_name": name}} for name in ("k4200", None)]
+    cells = stored(tmp_path, pci_requests={"nova_object.data": {"requests": requests}})
+    found, _cloud = failed_in_a_large_cloud(tmp_path, sources={"databases": lambda: cells})
+    doubts = [entry.message for entry in found.findings if entry.code == Code.CAPACITY_UNCERTAIN]
+    assert doubts == ["1 PCI device of its ports"]
 
 
 @pytest.mark.parametrize(
