@@ -229,7 +229,8 @@ def _of_card(index: Index, device: Device) -> Iterator[Disagreement]:
     function, spec = index.function(device.node, device.address), index.answers.spec
 
     def found(code: Code, *, breaks: bool = False, **values: object) -> Disagreement:
-        text = finding(code, place=f"{name} {device.address}", severity=None, host=name, **values)
+        severity = Severity.INFO if types.surplus and code is Code.VGPU_PROVIDER_LEFT else None
+        text = finding(code, place=f"{name} {device.address}", severity=severity, host=name, **values)
         return Disagreement(node=device.node, address=device.address, finding=text, breaks=breaks)
 
     twin = index.devices[key(device.node), device.address]
@@ -240,6 +241,8 @@ def _of_card(index: Index, device: Device) -> Iterator[Disagreement]:
         reason = "the host has no device there" if function is None else "the driver of the card creates no vGPUs"
         if function is not None and function.vgpu_framework == "mdev":
             reason = "the spec wants no vGPUs of the card, or its driver has none of the type"
+        if types.surplus:
+            reason = "other virtual functions of the card have room for all its vGPUs"
         yield found(
             Code.VGPU_PROVIDER_LEFT,
             reason=reason,

@@ -19,6 +19,8 @@ from gpustack.fleet.placement import Device
 from gpustack.hosts.facts.model import Function, Host
 from gpustack.hosts.facts.vgpus import short_name
 from gpustack.hosts.readiness.assessment import State
+from gpustack.nova_options.mediated import TypeSection, card_types
+from gpustack.nova_options.releases import release
 from gpustack.pci import catalogue
 from gpustack.spec.assignment import MediatedCard, mediated_cards
 from gpustack.spec.hosts import models_for
@@ -51,11 +53,13 @@ class VgpuTypes:
     :ivar present: of its mediated devices; empty without devices or facts.
     :ivar wanted: by the spec: that of the card with facts, else those of its host with the card's resource class.
     :ivar classes: the resource class that the spec wants, if there are facts.
+    :ivar surplus: whether Nova offers a virtual function although the others have all devices of its card.
     """
 
     present: frozenset[str] = frozenset()
     wanted: frozenset[str] = frozenset()
     classes: frozenset[str] = frozenset()
+    surplus: bool = False
 
     @property
     def name(self) -> str:
@@ -70,7 +74,7 @@ class Index:
     def __init__(self, answers: Answers) -> None:
         self.answers = answers
         self._by_node: dict[str, Host | None] = {}
-        self._mediated: dict[str, tuple[Mapping[str, list[MediatedCard]], Mapping[str, list[str]]]] = {}
+        self._mediated: dict[str, tuple[Mapping[str, list[MediatedCard]], Mapping[str, list[str]], bool]] = {}
 
     @cached_property
     def servers(self) -> Mapping[str, Server]:
@@ -191,16 +195,22 @@ class Index:
             wanted = by_key((card.function.address, card) for card in cards_here)
             models = models_for(spec, self.host_of(device.node)).values() if spec and not host else ()
             by_class = by_key((model.vgpu.resource_class, model.vgpu.type) for model in models if model.vgpu)
-            self._mediated[device.node] = (wanted, by_class)
-        known, known_classes = self._mediated[device.node]
+            places = by_key((card.type.number, card.function.address) for card in cards_here)
+            sections = [TypeSection(type=number, addresses=tuple(of_type)) for number, of_type in places.items()]
+            nova = spec.nova if spec else None
+            ignored = nova is not None and card_types(sections, release(nova.release)).default is not None
+            self._mediated[device.node] = (wanted, by_class, ignored)
+        known, known_classes, everywhere = self._mediated[device.node]
         function, cards = self.function(device.node, device.address), known.get(device.address, ())
         names = {kind.number: short_name(kind) for kind in function.vgpu_types} if function else {}
         present = {entry.type for entry in function.mediated_devices if entry.type} if function else set()
+        parents = {card.function.physical_function for of_function in known.values() for card in of_function}
         types = {short_name(card.type) for card in cards} or set(known_classes.get(device.resource_class, ()))
         return VgpuTypes(
             present=frozenset(names.get(number, number) for number in present),
             wanted=frozenset(types),
             classes=frozenset(card.resource_class for card in cards),
+            surplus=everywhere and not cards and bool(function and function.physical_function in parents - {None}),
         )
 
     def vgpu_name(self, node: str, address: str) -> str:

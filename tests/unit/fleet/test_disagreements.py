@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from gpustack.base.findings import Severity
 from gpustack.fleet.answers import Answers
 from gpustack.fleet.cards import models_of
 from gpustack.fleet.join import join
@@ -16,7 +18,7 @@ from gpustack.fleet.placement import Consumer, Device
 from gpustack.fleet.read import with_vgpus
 from gpustack.spec.load import parse_spec
 from support.fleet_answers import device, server
-from support.mediated_hosts import card, mediated_host
+from support.mediated_hosts import TYPES, card, mediated_host, parted
 from support.metric_samples import exposition, labels, samples
 
 ADDRESS, PLACE = "0000:84:00.0", "gpu1 0000:84:00.0"
@@ -126,3 +128,37 @@ def test_a_card_as_device_and_with_vgpus_is_refused() -> None:
     found = fleet(pci, of_placement())
     assert codes(found) == [("GPU716", PLACE)]
     assert {gpu.state.value for gpu in found.gpus} == {"inconsistent"}
+
+
+@pytest.mark.parametrize(
+    ("release", "second", "severity"),
+    [
+        ("2023.2", "", Severity.INFO),  # Nova ignores the addresses of a single type
+        ("2023.2", "small", Severity.WARNING),
+        ("2024.1", "", Severity.WARNING),
+    ],
+)
+def test_older_releases_offer_virtual_functions_beyond_the_room_of_a_card(
+    release: str, second: str, severity: Severity
+) -> None:
+    parts = parted("0000:41:00.0", 4, mdev=True)
+    kinds = [{"number": n, "name": TYPES[n]["name"], "available": 1, "of_card": 2} for n in ("nvidia-711",)]
+    functions = [{**part, "vgpu_types": kinds} if part.get("physical_function") else part for part in parts]
+    others = [card(ADDRESS)] if second else []
+    facts = mediated_host(*functions, *others, name="gpu1")
+    types = {"large": ("0000:41:00.0", "A16-8Q"), **({second: (ADDRESS, "A16-4Q")} if second else {})}
+    models = {
+        name: {"match": {"vendor": "10de", "product": "25b6", "addresses": [address]}, "vgpu": {"type": type_}}
+        for name, (address, type_) in types.items()
+    }
+    text = json.dumps({"version": 1, "models": models, "hosts": {"gpu1": [*models]}, "nova": {"release": release}})
+    spec = parse_spec(text, "gpustack.yaml")
+    offered = [
+        replace(of_placement(capacity=1), uuid=f"p{n}", address=f"0000:41:00.{n}", name=f"gpu1_pci_0000_41_00_{n}")
+        for n in range(1, 5)
+    ]
+    found = fleet(*offered, hosts=(facts,), spec=spec, models=models_of(spec))
+    assert [gpu.state.value for gpu in found.gpus] == ["free", "free", "inconsistent", "inconsistent"]
+    left = [entry for entry in found.findings if entry.code == "GPU713"]
+    assert [entry.severity for entry in left] == [severity] * 2
+    assert [("room" in entry.message) for entry in left] == [severity is Severity.INFO] * 2
