@@ -20,7 +20,9 @@ STANDARD = "VGPU"
 """The resource class of mediated devices without ``mdev_class``."""
 LIST = "enabled_mdev_types"
 _ADDRESS = re.compile(r"[\da-fA-F]{4}:[\da-fA-F]{2}:[\da-fA-F]{2}.[0-7]")
-_VICTORIA, _CARACAL, _SEVERAL_PROVIDERS = 22, 29, 33
+_VIRTUAL = re.compile(r"(?!pci_)[A-Za-z]\w*")
+"""Parents without PCI, such as ``mtty_mtty``: since 2026.2, Nova looks for them below ``/sys/devices/virtual``."""
+_VICTORIA, _CARACAL, _SEVERAL_PROVIDERS, _VIRTUAL_PARENTS = 22, 29, 33, 34
 
 At = Literal["list", "section", "device_addresses", "mdev_class"]
 
@@ -94,15 +96,15 @@ def card_types(sections: Sequence[TypeSection], release: Release) -> CardTypes:
                 what = f"mdev_class of {name} has no effect on the inventory without device_addresses"
                 made.problems.append(Problem(type=name, at="mdev_class", what=what))
         for address in section.addresses:
-            _add(made, section, address)
+            _add(made, section, address, release)
     return made
 
 
-def _add(made: CardTypes, section: TypeSection, address: str) -> None:
-    what = ""
+def _add(made: CardTypes, section: TypeSection, address: str, release: Release) -> None:
+    what, is_virtual = "", release.major >= _VIRTUAL_PARENTS and _VIRTUAL.fullmatch(address)
     if address in made.types:
         what = f"{address} is already an address of {made.types[address]}"
-    elif not is_address(address):
+    elif not (is_virtual or is_address(address)):
         what = f"{address!r} is no PCI address such as 0000:84:00.0"
     if what:
         made.problems.append(Problem(type=section.type, at="device_addresses", what=what, refused=True))

@@ -50,7 +50,7 @@ def _assigned(setting: Setting) -> dict[str, Any]:
 
 def _deprecated(setting: Setting, option: Option) -> Iterator[Finding]:
     if setting.path != option.path and setting.name.replace("-", "_") != option.name:
-        both = "; lines under both names add up" if option.kind == "multi" else ""
+        both = "lines under both names add up" if option.kind == "multi" else "in one file, the new name wins"
         new = {"new_group": option.group, "new_name": option.name, "both": both}
         yield finding(Code.OPTION_DEPRECATED, **(_assigned(setting) | new))
 

@@ -64,3 +64,17 @@ def test_settings_have_the_names_of_the_release(name, expected):
 
 def test_several_providers_came_with_a_release():
     assert [takes_several(release(name)) for name in ("2025.2", "2026.1")] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("name", "address", "refused"),
+    [
+        ("2026.2", "mtty_mtty", False),  # Nova looks for it below /sys/devices/virtual
+        ("2026.1", "mtty_mtty", True),
+        ("2026.2", "pci_0000_84_00_0", True),  # libvirt's name of a card, which no directory there has
+        ("2026.2", "0000:84:00", True),
+    ],
+)
+def test_parents_without_pci_came_with_a_release(name, address, refused):
+    problems = card_types([TypeSection(type="mtty-2", addresses=(address,))], release(name)).problems
+    assert [problem.refused for problem in problems] == [True] * refused
