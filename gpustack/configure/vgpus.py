@@ -5,6 +5,7 @@ Virtual functions with a type are PCI devices for Nova: :mod:`gpustack.configure
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 from gpustack.base.by_key import by_key
@@ -77,6 +78,23 @@ def unsupported(hosts: Sequence[Host], read: CardTypes) -> Iterator[Problem]:
     absent = {(a, t) for a, t in read.types.items() if hosts and is_address(a) and (a.lower(), t) not in able}
     for address, type_ in sorted(absent):
         yield Problem(type=type_, at="device_addresses", what=f"{address} of {names} does not support {type_}")
+
+
+def left_out(hosts: Sequence[Host], sections: Iterable[TypeSection], read: CardTypes) -> Iterator[Problem]:
+    """The limits that Nova undercuts: it leaves out a card whose devices exceed the rest (``_get_gpu_inventories``)."""
+    for section, host in product((section for section in sections if section.limit), hosts):
+        cards = [
+            (kind.available or 0) + sum(device.type == kind.number for device in function.mediated_devices)
+            for function in host.pci
+            for kind in function.vgpu_types
+            if kind.number == section.type == read.of(function.address)[0]
+        ]
+        most, offered = section.limit or 0, 0
+        for count in cards:
+            offered += count if offered + count <= most else 0
+        if offered < min(most, sum(cards)):
+            what = f"of {sum(cards)} on the cards of {host.hostname}, Nova offers {offered}: it leaves out whole cards"
+            yield Problem(type=section.type, at="max_instances", what=f"{section.type}: max_instances = {most}; {what}")
 
 
 def of_one_card(host: Host, entries: Iterable[Mapping[str, str]]) -> Iterator[Finding]:

@@ -24,7 +24,7 @@ _VIRTUAL = re.compile(r"(?!pci_)[A-Za-z]\w*")
 """Parents without PCI, such as ``mtty_mtty``: since 2026.2, Nova looks for them below ``/sys/devices/virtual``."""
 _VICTORIA, _CARACAL, _SEVERAL_PROVIDERS, _VIRTUAL_PARENTS = 22, 29, 33, 34
 
-At = Literal["list", "section", "device_addresses", "mdev_class"]
+At = Literal["list", "section", "device_addresses", "mdev_class", "max_instances"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from gpustack.configure.deployed_filters import values
 from gpustack.configure.lint.registry import check
 from gpustack.configure.lint.subject import DeviceLine, LintSubject
 from gpustack.configure.sources import Source
-from gpustack.configure.vgpus import faults, unsupported
+from gpustack.configure.vgpus import faults, left_out, unsupported
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import releases, tables
 from gpustack.nova_options.config import Setting
@@ -136,10 +136,11 @@ def _types(
         addresses, line = _addresses(subject, source, type_)
         if addresses is None:
             return None
-        class_ = _of_section(subject, source, type_, "mdev_class")
-        sections.append(
-            TypeSection(type=type_, addresses=addresses, resource_class=class_.value if class_ else STANDARD)
-        )
+        class_, limit = (_of_section(subject, source, type_, name) for name in ("mdev_class", "max_instances"))
+        most = int(limit.value) if limit and limit.value.isdecimal() else None
+        of_type = class_.value if class_ else STANDARD
+        sections.append(TypeSection(type=type_, addresses=addresses, resource_class=of_type, limit=most))
+        lines[type_, "max_instances"] = limit
         groups = [f"{prefix}_{type_.lower()}" for prefix in ("mdev", "vgpu")]
         lines[type_, "list"], lines[type_, "device_addresses"], lines[type_, "mdev_class"] = listing, line, class_
         lines[type_, "section"] = next((s for s in source.configuration.settings if s.group in groups), None)
@@ -147,7 +148,8 @@ def _types(
             if line and is_address(address) and address != address.lower():
                 yield finding(Code.CAPITAL_IN_ADDRESS, place=line.place, value=address)
     read = card_types(sections, subject.release)
-    for problem in (*read.problems, *unsupported(subject.hosts_of(source), read)):
+    hosts = subject.hosts_of(source)
+    for problem in (*read.problems, *unsupported(hosts, read), *left_out(hosts, sections, read)):
         line = lines[problem.type, problem.at]
         if line and problem.refused:
             yield _refused(line, problem.what)

@@ -12,14 +12,15 @@ import yaml
 from gpustack.base.findings import Code, Finding, Severity
 from gpustack.configure.desired import DesiredConfig, wanted
 from gpustack.configure.inspection import existing_for
-from gpustack.configure.lint import lint
+from gpustack.configure.lint import judged, lint
 from gpustack.configure.lint.subject import LintSubject
 from gpustack.configure.render import TOOLS, render
+from gpustack.configure.sources import Source
 from gpustack.configure.vgpus import of_providers, required_traits
 from gpustack.nova_options import releases
 from gpustack.nova_options.config import parse_files
 from gpustack.offer.flavor.desired import wanted as flavors_of
-from support.mediated_hosts import CASES, host_of, mediated_host, parted, spec_of
+from support.mediated_hosts import CASES, card, host_of, mediated_host, parted, spec_of
 from support.nova_rendered import written
 from support.vgpu_hosts import VgpuHost
 
@@ -55,6 +56,23 @@ def test_case(name: str) -> None:
     assert [text for text in case.get("messages", []) if text not in messages] == []
     errors = [f for f in found(needs) if f.severity is Severity.ERROR]
     assert ("gpu01" in needs.unknown) == bool(errors) == ("gpu01" not in files), "a host with an error keeps its file"
+
+
+@pytest.mark.parametrize(
+    ("limit", "used", "offered"),
+    [(1, 0, "0"), (2, 0, ""), (3, 0, "2"), (3, 1, "2"), (4, 0, ""), (9, 0, "")],
+)
+def test_nova_leaves_out_cards_that_exceed_a_limit(limit: int, used: int, offered: str) -> None:
+    """Two cards with two devices of the type each."""
+    devices = {"nvidia-711": None} if used else {}
+    free = [{"number": "nvidia-711", "name": "NVIDIA A16-8Q", "available": 2 - used}]
+    facts = mediated_host(card("0000:84:00.0"), card("0000:85:00.0", used=devices, vgpu_types=free))
+    text = f"[devices]\nenabled_mdev_types = nvidia-711\n[mdev_nvidia-711]\nmax_instances = {limit}\n"
+    source = Source(label="compute", services=("compute",), configuration=parse_files({"a.conf": text}), named=True)
+    results = judged(LintSubject(sources=[source], release=releases.release("2025.2"), hosts=[facts]))
+    messages = [entry.message for result in results for entry in result.findings if entry.code == "GPU538"]
+    expected = f"max_instances = {limit}; of 4 on the cards of gpu01, Nova offers {offered}" if offered else ""
+    assert [expected in message for message in messages] == [True] * bool(offered)
 
 
 def test_equal_hosts_are_decided_once_and_named_each() -> None:
