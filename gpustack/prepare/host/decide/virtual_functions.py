@@ -130,8 +130,22 @@ def findings(host: Host, shared: Iterable[Shared]) -> Iterator[Finding]:
             )
         if function.driver == NVIDIA and entry.vgpu_type is None and entry.vgpu is None:
             yield finding(Code.VGPU_TYPE_MISSING, place=place, what=f"model {entry.model} has no vgpu_type")
+        if (
+            entry.vgpu is None
+            and (numbers := _creatable(host, entry))
+            and str(entry.vgpu_type or "") not in ("", *numbers)
+        ):
+            what = f"the driver has no type {entry.vgpu_type} for the card, but {', '.join(numbers)}"
+            yield finding(Code.VGPU_TYPE_MISSING, place=place, what=what)
         yield from _ids(host, entry)
         yield from by_others(host, entry)
+
+
+def _creatable(host: Host, entry: Shared) -> list[str]:
+    """The numbers of the types of a card; empty if unknown, or if a virtual function has one, which excludes others."""
+    parts = [part for part in host.virtual.get(entry.address, ()) if part.vgpu_framework == "vfio"]
+    numbers = {kind.number for part in parts for kind in part.vgpu_types}
+    return [] if any(part.vgpu_type for part in parts) else sorted(numbers)
 
 
 def _bound_by_others(host: Host, function: Function) -> bool:

@@ -8,12 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from gpustack.base.codes import Code
 from gpustack.hosts.facts.collector.vgpus import RECORD
 from gpustack.hosts.readiness.assessment import skipped_at_boot
-from gpustack.prepare.host.decide.virtual_functions import left
+from gpustack.prepare.host.decide.virtual_functions import findings, left
 from gpustack.prepare.host.own_files import VFS_AT_BOOT, VFS_NETWORK_UNIT, VFS_SCRIPT
 from gpustack.prepare.host.render import render_virtual_functions
+from gpustack.spec.assignment import shared_functions
+from gpustack.spec.load import parse_spec
 from support.host_samples import function, host
+from support.mediated_hosts import mediated_host, parted
 
 CARD = ("0000:01:00.0", "10de", "11b4", "4")
 
@@ -189,3 +193,26 @@ def test_one_drop_in_starts_both_units() -> None:
     files = render_virtual_functions([(*CARD, "-")], [("0000:02:00.0", "8086", "1521", "2", "-")])
     wants = "Wants=gpustack-network-functions.service gpustack-virtual-functions.service"
     assert wants in files[VFS_AT_BOOT].content.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("number", "current", "listed", "found"),
+    [
+        (711, None, True, ""),
+        (712, None, True, "the driver has no type 712 for the card, but 710, 711"),
+        (712, "710", True, ""),  # the driver lists no other type beside one that exists
+        (712, None, False, ""),
+    ],
+)
+def test_a_number_that_the_driver_lacks_is_found_before_the_boot(
+    number: int, current: str | None, listed: bool, found: str
+) -> None:
+    spec = parse_spec(
+        'version: 1\nmodels: {a: {match: {vendor: "10de", product: "25b6"}, '
+        f"vfs: {{count: 2, vgpu_type: {number}}}}}}}\nhosts: {{gpu01: [a]}}\n",
+        "spec",
+    )
+    more = {} if listed else {"vgpu_types": []}
+    facts = mediated_host(*({**part, **more} for part in parted("0000:41:00.0", 2, current=current)))
+    texts = [f.message for f in findings(facts, shared_functions(spec, facts)) if f.code is Code.VGPU_TYPE_MISSING]
+    assert [text.partition(":")[0] for text in texts] == ([found] if found else [])
