@@ -2,7 +2,7 @@
 
 import functools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from gpustack.base.by_key import by_key
@@ -13,7 +13,7 @@ from gpustack.configure.sources import Source
 from gpustack.hosts.facts.gpus import gpus
 from gpustack.hosts.facts.model import Function, Host
 from gpustack.hosts.readiness.assessment import State
-from gpustack.nova_options.device_spec import ANY
+from gpustack.nova_options.device_spec import ANY, matched
 from gpustack.nova_options.pci_values import is_true, reported_class, resource_class, traits
 from gpustack.spec.verdict import HostVerdicts, verdicts
 
@@ -165,7 +165,8 @@ def _class_of(entry: DeviceLine) -> str | None:
 @check("Device types")
 def device_types(subject: LintSubject) -> Iterator[Finding]:
     """Aliases whose device_type differs from that of the hosts' cards and virtual functions."""
-    mismatches = functools.cache(functools.partial(_mismatches, subject))
+    computes = by_key((id(host), source) for source in subject.serving("compute") for host in subject.hosts_of(source))
+    mismatches = functools.cache(functools.partial(_mismatches, subject, computes))
     for line in subject.aliases:
         device_type = str(line.data.get("device_type") or "")
         ids = tuple(str(line.data.get(key, "")).lower() for key in ("vendor_id", "product_id"))
@@ -181,25 +182,36 @@ def device_types(subject: LintSubject) -> Iterator[Finding]:
             )
 
 
-def _mismatches(subject: LintSubject, device_type: str, ids: tuple[str, ...]) -> dict[str, str]:
-    """The hosts whose cards with these ids have another device type, by that type."""
+def _mismatches(
+    subject: LintSubject, computes: Mapping[int, Sequence[Source]], device_type: str, ids: tuple[str, ...]
+) -> dict[str, str]:
+    """The hosts whose cards with these ids have another device type, by that type.
+
+    :param computes: the configurations of nova-compute, by the id of the host's object.
+    """
     mismatches: dict[str, dict[str, None]] = {}
     for host in subject.hosts:
         kinds = _kinds(host, ids)
+        if len(kinds) > 1:  # cards and their virtual functions have the same ids: device_spec decides
+            lines = [line for source in computes.get(id(host), ()) for line in subject.devices_of(source)]
+            kinds = _kinds(host, ids, matched([line.spec for line in lines if line.spec], host) or None)
         if not kinds.keys() & {device_type or "type-PCI"} and not (device_type == VF and any(kinds.values())):
             for kind in sorted(kinds):
                 mismatches.setdefault(kind, {})[host.hostname] = None
     return {kind: ", ".join(hosts) for kind, hosts in mismatches.items()}
 
 
-def _kinds(host: Host, ids: tuple[str, ...]) -> dict[str, bool]:
+def _kinds(host: Host, ids: tuple[str, ...], listed: Collection[str] | None = None) -> dict[str, bool]:
     """The device types of a host's GPUs and virtual functions with these ids.
 
     The value is whether a card has no virtual functions yet: those to come often have its own ids.
+
+    :param listed: the only addresses that count; None for all.
     """
     kinds: dict[str, bool] = {}
     for gpu in gpus(host):
-        if (gpu.main.vendor, gpu.main.product) == ids:
-            kinds[gpu.dev_type] = bool(gpu.main.sriov_totalvfs) and not gpu.virtual
-        kinds |= {part.dev_type: False for part in gpu.virtual if (part.vendor, part.product) == ids}
+        parts = [part for part in (gpu.main, *gpu.virtual) if (part.vendor, part.product) == ids]
+        for part in parts:
+            if listed is None or part.address in listed:
+                kinds[part.dev_type] = part is gpu.main and bool(part.sriov_totalvfs) and not gpu.virtual
     return kinds
