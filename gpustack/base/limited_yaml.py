@@ -1,5 +1,6 @@
 """The limits of YAML: PyYAML follows nesting, aliases and numbers of its input without an end."""
 
+import re
 from typing import Any
 
 import yaml
@@ -140,6 +141,7 @@ def load(text: str, loader: type[LimitedLoader | TextLoader] = LimitedLoader) ->
 
 
 def reason(error: Exception) -> str:
-    """Why a text is no YAML, in one line."""
+    """Why a text is no YAML, in one line; without the names of aliases, anchors and tags, often parts of passwords."""
     mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
-    return f"line {mark.line + 1}: {problem}" if mark and problem else " ".join(str(error).split())
+    text = f"line {mark.line + 1}: {problem}" if mark and problem else " ".join(str(error).split())
+    return re.sub(r"""\b(alias|anchor|tag|handle) (['"]).*\2""", r"\1", text)

@@ -1,6 +1,7 @@
 """The files of openstacksdk's configuration: those that count, within limits."""
 
 import contextlib
+import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,18 @@ from gpustack.base.files import read_text
 
 MISFIT = (OSError, AttributeError, TypeError, ValueError, LookupError, RecursionError, ArithmeticError)
 """Raised for a clouds.yaml with values of wrong types, or nested deeply."""
+
+
+def _reworded(record: logging.LogRecord) -> bool:
+    """Take parts of passwords out of openstacksdk's warning about a file that it skips."""
+    from gpustack.base.limited_yaml import reason
+
+    given = record.args if isinstance(record.args, tuple) else ()
+    record.args = tuple(reason(value) if isinstance(value, Exception) else value for value in given) or record.args
+    return True
+
+
+logging.getLogger("openstack.config").addFilter(_reworded)
 
 
 def locations() -> dict[str, Any]:
@@ -50,6 +63,8 @@ def cloud_names() -> list[str]:
     import openstack.exceptions
     import yaml
 
+    from gpustack.base.limited_yaml import reason
+
     try:
         places = checked_locations()
         config = openstack.config.OpenStackConfig(**places)
@@ -58,7 +73,7 @@ def cloud_names() -> list[str]:
             raise ValueError(f"{skipped[0]} is neither YAML nor JSON")
         return sorted(map(str, config.get_cloud_names())) if config.config_filename else []
     except (openstack.exceptions.ConfigException, yaml.YAMLError, *MISFIT) as error:
-        raise CloudError(f"clouds.yaml can't be used: {error}", remedy="correct the file") from error
+        raise CloudError(f"clouds.yaml can't be used: {reason(error)}", remedy="correct the file") from error
 
 
 def searched() -> str:

@@ -97,6 +97,8 @@ def connect(cloud: str | None = None, region: str | None = None) -> Connection:
     import openstack.exceptions
     import yaml
 
+    from gpustack.base.limited_yaml import reason
+
     wrong = (openstack.exceptions.ConfigException, keystoneauth1.exceptions.ClientException, yaml.YAMLError, *MISFIT)
     try:
         chosen: dict[str, Any] = {"region_name": region} if region else {}
@@ -104,7 +106,7 @@ def connect(cloud: str | None = None, region: str | None = None) -> Connection:
         return limited(openstack.connection.Connection(config=config))
     except wrong as error:
         raise CloudError(
-            f"the cloud's configuration can't be used: {str(error).rstrip('.')}; {searched()}",
+            f"the cloud's configuration can't be used: {reason(error).rstrip('.')}; {searched()}",
             remedy="name a cloud of clouds.yaml (--os-cloud or OS_CLOUD; gpustack_cloud of a playbook), or set the OS_*"
             " variables; clouds.yaml of the current directory is read only if OS_CLIENT_CONFIG_FILE names it",
         ) from error

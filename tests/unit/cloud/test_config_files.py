@@ -60,3 +60,17 @@ def test_the_working_directory_counts_only_if_it_is_a_usual_place(monkeypatch: p
         loader, "CONFIG_SEARCH_PATH", ["/etc/openstack", "/home/ann/.config/openstack", "/etc/openstack"]
     )
     assert locations()["config_files"] == files
+
+
+@pytest.mark.parametrize("password", ["*hunter2", "!hunter2 x", "&hunter2 x: y"])
+def test_no_part_of_a_password_is_in_warnings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, password: str
+) -> None:
+    """An alias, a tag or an anchor to YAML: openstacksdk skips the file, and logs PyYAML's error."""
+    (tmp_path / "clouds.yaml").write_text(f"clouds:\n  c:\n    auth:\n      password: {password}\n")
+    monkeypatch.setenv("OS_CLIENT_CONFIG_FILE", str(tmp_path / "clouds.yaml"))
+    with pytest.raises(CloudError, match="neither YAML nor JSON"):
+        cloud_names()
+    (record,) = caplog.records
+    assert "clouds.yaml: line " in record.getMessage()
+    assert "hunter2" not in record.getMessage()
