@@ -149,6 +149,12 @@ def errors(findings: Iterable[Finding]) -> list[Finding]:
     return [f for f in findings if f.severity is Severity.ERROR]
 
 
+def once(findings: Iterable[Finding]) -> list[Finding]:
+    """Each finding once; of one with several severities, the most severe."""
+    equal = by_key(((f.code, f.place, f.message, f.remedy), f) for f in findings)
+    return [max(same, key=lambda f: f.severity.rank) for same in equal.values()]
+
+
 def merged(findings: Iterable[Finding]) -> Mapping[tuple[Severity, Code, str], Mapping[str, Sequence[str]]]:
     """The places of each message, by severity, code and remedy; most severe first."""
     by_remedy: dict[tuple[Severity, Code, str], dict[str, dict[str, str]]] = {}

@@ -17,7 +17,7 @@ from cliff import command, lister, show
 from gpustack.base import silence
 from gpustack.base.errors import CHANGES, GpustackError, HostError, PartialError, SpecError, UsageError, VerifyError
 from gpustack.base.files import write_atomic
-from gpustack.base.findings import Finding, Severity, report_lines
+from gpustack.base.findings import Finding, Severity, once, report_lines
 from gpustack.base.host_groups import host_groups, pattern, total
 from gpustack.base.text import listed, printable
 from gpustack.cli import decoration, environment
@@ -167,7 +167,7 @@ class Command(command.Command):
 
         :param brief: whether those of severity ``info`` are printed only with ``-v``.
         """
-        found = tuple(findings)
+        found = once(findings)
         self.note(found)
         least = 2 - min(self.verbosity + (not brief), 2) if self.verbosity else 2
         for lines in report_lines(f for f in found if f.severity.rank >= least):

@@ -5,7 +5,6 @@ import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from gpustack.base.errors import UsageError
 from gpustack.base.operations import counted
@@ -60,8 +59,7 @@ gpustack support bundle --host gpu07 --ask-host --instance vm1 --out /tmp/gpu07.
             counting(self, "asking Nova and Placement") as progress,
             Hypervisors(ssh=ssh_options(parsed_args)) as hypervisors,
         ):
-            more: dict[str, Any] = {"ask": hypervisors.ask} if parsed_args.ask_host else {}
-            more |= self.asked(known, parsed_args.host)
+            more = ({"ask": hypervisors.ask} if parsed_args.ask_host else {}) | self.asked(known, parsed_args.host)
             contents = BundleContents(
                 cloud=lambda: self.connection(parsed_args),
                 sources=self.sources(known, progress=progress, **more),

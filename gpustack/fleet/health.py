@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import chain
 
 from gpustack.base.columns import Column
-from gpustack.base.findings import Finding
+from gpustack.base.findings import Finding, once
 from gpustack.fleet.answers import Answers
 from gpustack.fleet.index import Index
 from gpustack.fleet.join import join
@@ -39,7 +39,7 @@ def with_use(reports: Iterable[Report], answers: Answers) -> tuple[tuple[Report,
             replace(
                 health,
                 use=uses.get((name, health.gpu.main.address), {}),
-                findings=(*health.findings, *here.pop(health.gpu.main.address, ())),
+                findings=tuple(once([*health.findings, *here.pop(health.gpu.main.address, ())])),
             )
             for health in report.gpus
         )

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gpustack.base.errors import CloudError, DatabaseError
-from gpustack.base.findings import Code, Finding, finding
+from gpustack.base.findings import Code, Finding, finding, once
 from gpustack.base.hostnames import key
 from gpustack.cloud import Connection, compute
 from gpustack.fleet.answers import Answers
@@ -89,7 +89,7 @@ def answer(cloud: Connection, name: str, sources: WhySources) -> HostAnswer:
         host=name,
         gpus=gpus,
         aggregates=aggregates,
-        findings=list(dict.fromkeys([*(entry for gpu in gpus for entry in gpu.findings), *of_fleet])),
+        findings=once([*(entry for gpu in gpus for entry in gpu.findings), *of_fleet]),
         gaps=[*fleet.gaps, *gaps],
     )
 

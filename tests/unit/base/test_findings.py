@@ -9,11 +9,12 @@ import shlex
 import string
 import tomllib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from gpustack.base.codes import Code
 from gpustack.base.files import data_table
-from gpustack.base.findings import Definition, definitions, finding
+from gpustack.base.findings import Definition, Severity, definitions, finding, once
 from gpustack.hosts.health.kernel_log import table
 
 PACKAGE = Path(__file__).parents[3] / "gpustack"
@@ -100,6 +101,13 @@ def test_texts_get_their_values() -> None:
     lacking = {place: fields(definitions()[code]) - values for place, code, values in uses()}
     assert len(lacking) > len(Code) / 2  # the calls are recognised
     assert {place: names for place, names in lacking.items() if names} == {}
+
+
+def test_a_finding_of_two_severities_counts_once() -> None:
+    lost, other = (finding(Code.DEVICE_NOT_RESPONDING, place=f"gpu1 {name}", functions="the GPU") for name in "ab")
+    mild = replace(lost, severity=Severity.WARNING)
+    assert once([mild, other, lost, lost]) == [lost, other]
+    assert once([lost, mild]) == [lost]
 
 
 def test_no_value_leaves_its_word_in_the_command_of_a_remedy() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpustack.base.findings import Code
+from gpustack.base.findings import Code, Severity
 from gpustack.cloud.servers import Server
 from gpustack.fleet.answers import Answers
 from gpustack.fleet.cards import models_of
@@ -25,6 +25,9 @@ hosts: {"gpu*": [large]}
 nova: {release: "2026.2", placement: "off"}
 flavors: {large: {model: large, vcpus: 1, ram: 1GiB, disk: 0}}
 """
+
+
+PASSED = 'version: 1\nmodels: {k: {match: {vendor: "10de", product: "11b4"}}}\nhosts: {gpu1: [k]}\n'
 
 
 def joined(**answers: Any) -> tuple[Report, ...]:
@@ -49,6 +52,15 @@ def test_a_gpu_has_its_instance_by_the_short_and_the_full_name(name: str) -> Non
         ["vm1"],
         [],
     ]
+
+
+def test_a_finding_of_the_host_and_of_its_offer_is_one() -> None:
+    raw = facts("gpu1", 0x81)
+    lost = raw.with_pci(f.model_copy(update={"responds": False}) for f in raw.pci)
+    spec = parse_spec(PASSED, "gpustack.yaml")
+    (report,) = joined(devices=(device("gpu1", 0x81),), hosts=(lost,), spec=spec, models=models_of(spec))
+    found = [entry.severity for entry in report.gpus[0].findings if entry.code == Code.DEVICE_NOT_RESPONDING]
+    assert found == [Severity.ERROR]
 
 
 def test_a_gpu_that_nova_lacks_has_no_use() -> None:
