@@ -7,6 +7,7 @@ plugins pass through :func:`printable_data`.
 
 import codecs
 import io
+import re
 import shlex
 import shutil
 import sys
@@ -60,6 +61,11 @@ def quoted(value: object) -> str:
     "'gpu01; reboot'"
     """
     return shlex.quote(str(value))
+
+
+def without_login(url: str) -> str:
+    """A URL without a user and a password, as texts and records have it."""
+    return re.sub("(?<=//)[^/@]*@", "", url)
 
 
 def listed(names: Sequence[str], shown: int) -> str:

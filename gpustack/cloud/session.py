@@ -5,7 +5,6 @@ within the limits of :mod:`gpustack.cloud.time_limits`. No message contains a pa
 """
 
 import contextlib
-import re
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,6 +14,7 @@ from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from gpustack.base.errors import CloudError
+from gpustack.base.text import without_login
 from gpustack.cloud import Connection, reads
 from gpustack.cloud.config_files import MISFIT, checked_locations, searched
 from gpustack.cloud.microversions import Microversion
@@ -221,7 +221,7 @@ def place_of(connection: Connection) -> dict[str, str]:
             remedy="set region_name of the cloud in clouds.yaml; without clouds.yaml, set OS_REGION_NAME",
         )
     return {
-        "auth_url": re.sub("(?<=//)[^/@]*@", "", str(config.auth.get("auth_url") or "")),  # without a password
+        "auth_url": without_login(str(config.auth.get("auth_url") or "")),
         "region": str(config.get_region_name() or "".join(regions)),
         "user": access.user,
         "project": access.project,

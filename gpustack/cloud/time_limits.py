@@ -24,6 +24,7 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import ReadTimeoutError
 
 from gpustack.base import silence
+from gpustack.base.text import without_login
 from gpustack.cloud import reads
 
 if TYPE_CHECKING:
@@ -170,15 +171,14 @@ class LimitedAdapter(TCPKeepAliveAdapter):
 
         Services can share an address (``https://api/compute``, ``https://api/placement``): one may be silent alone.
         """
+        url = without_login(url)
         authentication: Any = self._session.auth
         access = getattr(authentication, "auth_ref", None)
         if access is not self._access or not self._known:
             self._access, self._known = access, _endpoints(str(getattr(authentication, "auth_url", "") or ""), access)
-        known = self._known
-        fitting = [endpoint for endpoint in known if endpoint and f"{url}/".startswith(f"{endpoint}/")]
-        if fitting:
-            endpoint = max(fitting, key=len)
-            return endpoint, known[endpoint]
+        fitting = (endpoint for endpoint in self._known if endpoint and f"{url}/".startswith(f"{endpoint}/"))
+        if endpoint := max(fitting, key=len, default=""):
+            return endpoint, self._known[endpoint]
         address = urlsplit(url)
         server = f"{address.scheme}://{address.netloc}"
         return _unversioned(url) if _VERSION.search(address.path) else server, "an API"
@@ -193,7 +193,7 @@ def _endpoints(auth_url: str, access: Any) -> dict[str, str]:  # noqa: ANN401 - 
 
 
 def _unversioned(url: str) -> str:
-    return _VERSION.split(url.partition("?")[0])[0].rstrip("/")
+    return _VERSION.split(without_login(url).partition("?")[0])[0].rstrip("/")
 
 
 def _within_limit(answer: Response, where: str) -> None:

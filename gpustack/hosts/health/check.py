@@ -218,7 +218,7 @@ def _cards(host: Host, baseline: Host | None) -> Iterator[Finding]:
     """GPUs that the baseline has and the host lacks, and the reverse."""
     if baseline is None:
         return
-    now, before = _by_address(host), _by_address(baseline)
+    now, before = ({gpu.main.address: gpu for gpu in gpus(each)} for each in (host, baseline))
     for address, gpu in before.items():
         if address not in now or now[address].main.ids != gpu.main.ids:
             yield finding(
@@ -227,10 +227,6 @@ def _cards(host: Host, baseline: Host | None) -> Iterator[Finding]:
     for address, gpu in now.items():
         if address not in before or before[address].main.ids != gpu.main.ids:
             yield finding(Code.GPU_NEW, place=f"{host.hostname} {address}", card=gpu.name, host=host.hostname)
-
-
-def _by_address(host: Host) -> dict[str, Gpu]:
-    return {gpu.main.address: gpu for gpu in gpus(host)}
 
 
 def _unknown(host: Host, earlier: Host | None) -> Iterator[Finding]:

@@ -16,7 +16,6 @@ from gpustack.pci import classes
 _PCI_BRIDGE = "0604"
 MOST_LEVELS = 64
 """Maximum number of bridges above a function. A switch takes two; a domain has 256 buses."""
-_NETWORKS = {"0200": "Ethernet controller", "0207": "InfiniBand controller"}
 
 
 def topology(host: Host) -> Topology:
@@ -165,10 +164,7 @@ def _name(function: Function, kind: Kind, gpu: Gpu | None) -> str:
     """The name of a function of this kind: ``NVIDIA Quadro K4200``, ``Mellanox InfiniBand controller [15b3:1017]``."""
     if gpu is not None:
         return gpu.name
-    noun = ""
-    if kind is Kind.NIC:
-        noun = _NETWORKS.get(function.pci_class[:4], classes.word(function.pci_class))
-    elif kind is Kind.OTHER:
-        noun = classes.word(function.pci_class)
-    maker = data_table("topology.toml")["makers"].get(function.vendor)
-    return " ".join(part for part in (maker, noun, f"[{function.ids}]") if part)
+    words, noun = data_table("topology.toml"), ""
+    if kind in (Kind.NIC, Kind.OTHER):
+        noun = words["networks"].get(function.pci_class[:4]) or classes.word(function.pci_class)
+    return " ".join(part for part in (words["makers"].get(function.vendor), noun, f"[{function.ids}]") if part)

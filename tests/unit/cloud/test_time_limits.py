@@ -399,6 +399,15 @@ def test_an_unreachable_host_ends_after_the_limit_for_connections(monkeypatch: p
             client.close()
 
 
+def test_no_error_names_the_login_of_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in Services(url="x").variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("OS_AUTH_URL", "http://me:geheim@127.0.0.1:1/v3")
+    with pytest.raises(Unanswered, match=r"no connection to identity at http://127\.0\.0\.1:1: ") as caught:
+        sign_in(connect())
+    assert "geheim" not in str(caught.value)
+
+
 @pytest.mark.parametrize(("sizes", "accepted"), [((6, 4), True), ((6, 5), False), ((11,), False)])
 def test_an_answer_of_any_length_is_read_up_to_a_limit(
     sizes: tuple[int, ...], accepted: bool, monkeypatch: pytest.MonkeyPatch
