@@ -78,7 +78,8 @@ gpustack report --out report; gpustack report --out report --snapshot hosts.json
         )
         path = write(report, parsed_args.out)
         hosts = len({count.host for count in self._fleet.counts})
-        self.show(f"{path}: {counted(len(self._fleet.gpus), 'GPU')} on {counted(hosts, 'host')}")
+        where = f" on {counted(hosts, 'host')}" if hosts else ""  # without rights, the hosts are unknown
+        self.show(f"{path}: {counted(len(self._fleet.gpus), 'GPU')}{where}")
 
     def _quotas(self, parsed_args: argparse.Namespace, spec: Spec) -> QuotaTable:
         """Read the limits of projects, and add what is missing to the fleet."""

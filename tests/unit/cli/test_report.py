@@ -52,6 +52,13 @@ def test_page_is_written_and_named(gpustack: Callable, cloud: Callable, tmp_path
     assert "from Nova, Placement, Keystone" in page.words
 
 
+def test_unknown_hosts_are_not_counted(gpustack: Callable, cloud: Callable, tmp_path: Path) -> None:
+    fleet = replace(fleet_of(1), counts=())
+    cloud(fleet)
+    ran = gpustack("report", "--out", str(tmp_path))
+    assert ran.out == f"{tmp_path}/index.html: {len(fleet.gpus)} GPUs\n"
+
+
 def test_partial_report_is_written_and_fails(gpustack: Callable, cloud: Callable, tmp_path: Path) -> None:
     cloud(replace(fleet_of(1), partial=(Gap(source=Source.NOVA, reason="cell cell2 does not answer"),)))
     ran = gpustack("report", "--out", tmp_path)
