@@ -218,14 +218,13 @@ class Gpustack(app.App):
         return parser
 
     def _unknown(self, argv: Sequence[str]) -> UsageError:
+        if argv[0].startswith("-"):
+            remedy = f"options of a command follow its name; {NAME} --help lists the options before it"
+            return UsageError(f"{argv[0]} is not an option of {NAME}", remedy=remedy)
         arguments = [argument for argument in argv if not argument.startswith("-")]
-        if not arguments:
-            return UsageError(f"{argv[0]} is not an option of {NAME}", remedy=f"{NAME} --help lists the options")
-        similar = self.commands.resembling(arguments)
-        remedy = f"did you mean {' or '.join(repr(f'{NAME} {name}') for name in similar)}?" if similar else None
-        return UsageError(
-            f"{' '.join(arguments[:2])!r} is not a {NAME} command", remedy=remedy or f"{NAME} --help lists the commands"
-        )
+        names = " or ".join(repr(f"{NAME} {name}") for name in self.commands.resembling(arguments))
+        remedy = f"did you mean {names}?" if names else f"{NAME} --help lists the commands"
+        return UsageError(f"{' '.join(arguments[:2])!r} is not a {NAME} command", remedy=remedy)
 
     def _report(self, error: Exception) -> int:
         """Print the error on stderr and return its exit code."""
@@ -237,10 +236,8 @@ class Gpustack(app.App):
             message = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
             message += f"\n  → {file_remedy(error)}"
         else:
-            message = (
-                f"unexpected {type(error).__name__}: {error}\n"
-                "  → report this fault of gpustack, with the output of --debug"
-            )
+            message = f"unexpected {type(error).__name__}: {error}"
+            message += "\n  → report this fault of gpustack, with the output of --debug"
         print("\n".join((f"{NAME}: {message}", *getattr(error, "__notes__", ()))), file=self.stderr)
         return error.exit_code if isinstance(error, GpustackError) else 1
 

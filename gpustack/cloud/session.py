@@ -169,9 +169,8 @@ def connect_as(connection: Connection, **scope: str) -> Connection:
 
 
 def _mount(connection: Connection, adapter: Any) -> None:  # noqa: ANN401 - of requests, which is imported late
-    sender = connection.session.session
-    for scheme in list(sender.adapters):
-        sender.mount(scheme, adapter)
+    adapters = connection.session.session.adapters
+    adapters.update(dict.fromkeys(adapters, adapter))
 
 
 @dataclass(frozen=True, kw_only=True)

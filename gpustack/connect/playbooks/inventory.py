@@ -16,7 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from gpustack.base.errors import HostError, UsageError
+from gpustack.base.errors import GpustackError, HostError, UsageError
 from gpustack.base.text import listed, printable
 from gpustack.connect.playbooks.configuration import configuration
 from gpustack.connect.ssh.config import HostSettings
@@ -99,6 +99,9 @@ def _ansible() -> Any:  # noqa: ANN401 - Ansible has no types
 
             if not AnsibleCollectionConfig.collection_finder:
                 init_plugin_loader()
+        except Exception as error:
+            remedy = "correct ansible.cfg and the ANSIBLE_* variables; ANSIBLE_HOME replaces the directory ~/.ansible"
+            raise GpustackError(f"Ansible does not start: {' '.join(str(error).split())}", remedy=remedy) from error
         finally:
             os.environ.pop("ANSIBLE_CONFIG")
             os.environ.update(before)
@@ -267,12 +270,9 @@ class AnsibleInventory:
 
         sudo = (first("ansible_become") or "").lower() in ("true", "yes", "1", "on")
         refused = {key for key in used if _CONNECTION.fullmatch(key) and not _UNUSED.fullmatch(key)}
-        refused |= {
-            key for key, values in _PERMITTED.items() if first(key) and not re.fullmatch(values, str(used[key]))
-        }
-        refused = {key for key in refused if sudo or "become" not in key}
-        if refused:
-            raise _refused(name, sorted(refused)[0])
+        wrong = (key for key, form in _PERMITTED.items() if first(key) and not re.fullmatch(form, str(used[key])))
+        if refused := {key for key in (*refused, *wrong) if sudo or "become" not in key}:
+            raise _refused(name, min(refused))
         port = first("ansible_port", "ansible_ssh_port")
         identity = first("ansible_private_key_file", "ansible_ssh_private_key_file")
         return HostSettings(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -82,8 +83,8 @@ def ansible_version() -> str:
         except subprocess.TimeoutExpired:
             raise GpustackError(f"Ansible did not start within {_START:g} s", remedy=remedy) from None
     if ran.returncode:
-        last = ran.stderr.strip().splitlines()[-1:] or ["no message"]
-        raise GpustackError(f"Ansible does not start: {last[0]}", remedy=remedy)
+        last = re.split(r"\n(?=[\w.]+Error: )", ran.stderr.strip())[-1] or "no message"  # without traceback
+        raise GpustackError(f"Ansible does not start: {' '.join(last.split())}", remedy=remedy)
     return ran.stdout.partition("\n")[0].partition("[")[2].rstrip("] ")
 
 

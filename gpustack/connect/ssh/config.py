@@ -126,7 +126,7 @@ class SshConfig:
         import paramiko
 
         user = Path("~/.ssh/config").expanduser()
-        files = [options.config] if options.config else [f for f in (user, SYSTEM_CONFIG) if f.is_file()]
+        files = [options.config] if options.config else [f for f in (user, SYSTEM_CONFIG) if os.path.isfile(f)]  # noqa: PTH113
         text = "".join(line for path in files for line in ("Host *\n", *_lines(path)))
         try:
             return cls(options=options, _parsed=paramiko.SSHConfig.from_text(text))

@@ -62,10 +62,10 @@ def _keys(target: SshTarget, agent: paramiko.Agent, skipped: list[str]) -> Itera
             offered.add(blob)
             yield f"the agent's key {agent_key.comment or agent_key.get_name()}", agent_key
     for path in target.identities:
-        if not path.is_file():
-            continue
         try:
             key = paramiko.PKey.from_path(path)
+        except FileNotFoundError:
+            continue
         except (paramiko.PasswordRequiredException, TypeError):
             if _public_blob(path) not in offered:
                 skipped.append(f"{path} needs a passphrase (add it to the agent with ssh-add)")

@@ -179,6 +179,10 @@ def test_nothing_prints_the_help_and_is_a_usage_error(gpustack):
         (["hots", "plan"], "did you mean 'gpustack host plan'"),
         (["xyzzy"], "gpustack --help lists the commands"),
         (["--colour"], "--colour is not an option of gpustack"),
+        (
+            ["--os-cloud", "admin", "flavor", "list"],
+            "--os-cloud is not an option of gpustack\n  → options of a command",
+        ),
         (["sc\x1b[2Jan"], "'sc\\x1b[2Jan' is not a gpustack command"),
     ],
 )

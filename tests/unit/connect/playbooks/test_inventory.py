@@ -1,8 +1,10 @@
 """Inventories: hosts with the users of the command line, and this machine."""
 
 import json
+import os
 import platform
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -129,6 +131,20 @@ def test_a_broken_inventory_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "hosts.yml").write_text("all: {hosts: [", encoding="utf-8")
     with pytest.raises(UsageError, match="can't be used"):
         AnsibleInventory([str(tmp_path / "hosts.yml")])
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"), [("[defaults]\nforks = many\n", "DEFAULT_FORKS"), ("forks = 1\n", "no section headers")]
+)
+def test_a_wrong_configuration_of_ansible_is_an_error(tmp_path: Path, text: str, problem: str) -> None:
+    """Ansible reads it when it is imported, so this needs a process of its own."""
+    (tmp_path / "ansible.cfg").write_text(text, encoding="utf-8")
+    variables = {**os.environ, "ANSIBLE_CONFIG": str(tmp_path / "ansible.cfg"), "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-m", "gpustack", "scan", "-i", "gpu01,"]
+    ran = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr.startswith("gpustack: Ansible does not start: ")) == (1, True), ran.stderr
+    assert problem in ran.stderr
+    assert "correct ansible.cfg" in ran.stderr
 
 
 def test_a_vault_without_its_password_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

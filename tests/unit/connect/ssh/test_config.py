@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from gpustack.base.errors import HostError
 from gpustack.connect.ssh import connection as ssh
-from gpustack.connect.ssh.config import SshOptions
+from gpustack.connect.ssh.config import SshConfig, SshOptions
 from gpustack.hosts.facts.gather import gather
 from support.ssh_reading import read, refusal
 from support.sshd import user
@@ -43,6 +45,19 @@ def test_included_files_and_the_block_around_them(config, home, sshd):
         "gpu02": (user(), 2),
         "gpu03": (user(), sshd.port),
     }
+
+
+def test_a_directory_of_another_user_is_skipped_as_by_ssh(home, monkeypatch):
+    """``sudo -E`` and containers set ``HOME`` to such a directory; the tests run as root, who may read all."""
+    stat = os.stat
+
+    def refusing(path, **options):
+        if str(path).startswith(f"{home}/.ssh"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return stat(path, **options)
+
+    monkeypatch.setattr(os, "stat", refusing)
+    assert SshConfig.load(SshOptions()).target("gpu01").hostname == "gpu01"
 
 
 def test_files_that_include_one_another(home):

@@ -78,6 +78,12 @@ def test_a_python_that_is_not_supported() -> None:
     assert machine.python("").state is State.OK
 
 
+def test_the_reason_of_ansible_has_all_its_lines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "ansible.cfg").write_text("forks = 1\n")
+    monkeypatch.setenv("ANSIBLE_CONFIG", str(tmp_path / "ansible.cfg"))
+    assert "File contains no section headers. file: '<string>', line: 1" in machine.ansible().seen
+
+
 def test_an_ansible_that_does_not_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     python = tmp_path / "my sources" / "python"
     python.parent.mkdir()
