@@ -119,16 +119,15 @@ def on_this_machine(cloud: str, *, seconds: float = WAIT) -> Iterator[None]:
         make_private(path)
         file = path.open("r+b", buffering=0)
     except OSError as error:
-        raise file_error(JournalError, "the lock can't be created", path, error, state="nothing was changed") from error
+        what, remedy = "the lock can't be created", "set XDG_STATE_HOME to a directory of your own"
+        raise file_error(JournalError, what, path, error, state="nothing was changed", remedy=remedy) from error
     with file:
         end = time.monotonic() + seconds
         while not _locked(file):
             if time.monotonic() >= end:
-                raise LockedError(
-                    f"another run changes this cloud: {file.read(200).decode(errors='replace').strip() or 'unknown'}",
-                    where=str(path),
-                    remedy="wait until it ends; `gpustack history` lists the changes",
-                )
+                holder = file.read(200).decode(errors="replace").strip() or "unknown"
+                remedy = "wait until it ends; `gpustack history` lists the changes"
+                raise LockedError(f"another run changes this cloud: {holder}", where=str(path), remedy=remedy)
             time.sleep(min(_TRY, seconds))
         with contextlib.suppress(OSError):  # a full disk: the journal reports it
             file.truncate(0)

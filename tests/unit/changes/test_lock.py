@@ -15,7 +15,7 @@ from unittest import mock
 
 import pytest
 
-from gpustack.base.errors import LockedError
+from gpustack.base.errors import JournalError, LockedError
 from gpustack.changes import lock
 from gpustack.changes.lock import LockHolder, on_this_machine
 from gpustack.cloud.session import Refused
@@ -169,6 +169,13 @@ def test_the_renewal_ends_with_the_lock() -> None:
     with in_the_cloud(Aggregates(), "run1", "ann", "here", pytest.fail):
         before = threading.active_count()
     assert threading.active_count() == before - 1
+
+
+def test_a_lock_that_cannot_be_created_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", "/proc/none")
+    with pytest.raises(JournalError, match="nothing was changed") as caught, on_this_machine("cloud"):
+        pass
+    assert "; or set XDG_STATE_HOME to a directory of your own" in str(caught.value)
 
 
 def test_one_run_at_a_time_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
