@@ -64,15 +64,8 @@ class CloudChange(Operation):
 
     @property
     def place(self) -> str:
-        """The identity of the object, also for changes of its parts."""
-        return f"{self.object_kind}:{self.id}:{self.name}"
-
-    def checked_before(self, made: Sequence["CloudChange"]) -> "CloudChange | None":
-        """The change as a preview checks it: earlier changes of the run are still to be made.
-
-        None if it cannot be checked yet, since one of them creates or deletes its object.
-        """
-        return None if any(c.place == self.place and None in (c.seen, c.wanted) for c in made) else self
+        """The object, also for changes of its parts."""
+        return self.id or self.about.get("aggregate") or self.name
 
     @property
     def verb(self) -> str:
@@ -88,8 +81,11 @@ class CloudChange(Operation):
         """The client that reads and changes objects of this kind: the connection itself, or one built on it."""
         return connection
 
-    def obstacle(self, api: Any) -> str:  # noqa: ANN401 - each kind has its own client
-        """Why the change may not be carried out now, such as an instance that uses the object; empty if it may."""
+    def obstacle(self, api: Any, made: Sequence["CloudChange"]) -> str:  # noqa: ANN401
+        """Why the change may not be carried out now, such as an instance that uses the object; empty if it may.
+
+        :param made: the earlier changes of a preview, which the cloud does not have.
+        """
         return ""
 
     def foreign(self, api: Any) -> str:  # noqa: ANN401 - each kind has its own client

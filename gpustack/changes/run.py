@@ -191,13 +191,10 @@ class _Run:
         if isinstance(change, GuardedChange):
             return self._attempted(change, api)
         with reading_once():
-            return self._checked(change, api, self.recorder) if self.recorder else self._previewed(change, api)
-
-    def _previewed(self, change: CloudChange, api: Any) -> ChangeOutcome:  # noqa: ANN401
-        made = [outcome.change for outcome in self.outcomes.values() if outcome.result is ChangeResult.DONE]
-        checked = change.checked_before(made)
-        ended = None if checked is None else without_a_write(checked, api)
-        return replace(ended or ChangeOutcome(change=change, result=ChangeResult.DONE), change=change)
+            if self.recorder is not None:
+                return self._checked(change, api, self.recorder)
+            made = [outcome.change for outcome in self.outcomes.values() if outcome.result is ChangeResult.DONE]
+            return without_a_write(change, api, made) or ChangeOutcome(change=change, result=ChangeResult.DONE)
 
     def _checked(self, change: CloudChange, api: Any, recorder: Recorder) -> ChangeOutcome:  # noqa: ANN401
         try:
@@ -262,17 +259,35 @@ class _Run:
         self.stop.set()
 
 
-def without_a_write(change: CloudChange, api: Any) -> ChangeOutcome | None:  # noqa: ANN401
+def without_a_write(
+    change: CloudChange,
+    api: Any,  # noqa: ANN401 - each kind has its own client
+    made: Sequence[CloudChange] = (),
+) -> ChangeOutcome | None:
     """What a change ends with before it writes: it is made already, or something is in its way; None if it would begin.
 
+    :param made: the earlier changes of a preview, which the cloud does not have.
     :raises GpustackError: if the object cannot be read.
     """
-    present = change.seen if change.compared_by_api else change.read(api)
+    present = change.seen if change.compared_by_api else _foreseen(change, change.read(api), made)
     if present == change.wanted:
         return ChangeOutcome(change=change, result=ChangeResult.UNCHANGED, id=change.id)
     foreign = change.foreign(api) if change.recorded else ""
-    obstacle = _changed(change, present) or foreign or change.obstacle(api)
+    obstacle = _changed(change, present) or foreign or change.obstacle(api, made)
     return ChangeOutcome(change=change, result=ChangeResult.SKIPPED, detail=obstacle) if obstacle else None
+
+
+def _foreseen(change: CloudChange, present: Value, made: Sequence[CloudChange]) -> Value:
+    """The value of an object after earlier changes; as the plan saw it, if one creates or deletes the object."""
+    for other in (other for other in made if other.place == change.place):
+        if None in (other.seen, other.wanted):
+            return change.seen
+        if isinstance(present, Mapping) and isinstance(other.wanted, Mapping):
+            after = {key: other.wanted.get(key, value) for key, value in present.items()}
+            if "access" in after:
+                after["access"] = [project for project in after["access"] if other.wanted.get(project, True)]
+            present = {key: value for key, value in after.items() if value is not None or key in change.seen}
+    return present
 
 
 def _changed(change: CloudChange, present: Value) -> str:

@@ -32,10 +32,6 @@ class _ChangeOfFlavor(CloudChange):
     def client(cls, connection: Connection) -> Flavors:
         return present_flavors(connection)
 
-    @property
-    def place(self) -> str:
-        return f"flavor:{self.id}"
-
     def foreign(self, api: Flavors) -> str:
         found = api.get(self.id)
         if found is None or found.ours:
@@ -90,17 +86,6 @@ class FlavorChange(_ChangeOfFlavor):
             self, wanted={**self.wanted, "access": [p for p in self.wanted["access"] if identity.projects(cloud, p)]}
         )
 
-    def checked_before(self, made: Sequence[CloudChange]) -> CloudChange | None:
-        """A deletion finds the projects that earlier changes of the run remove."""
-        if self.wanted is not None or "access" not in self.seen:
-            return super().checked_before(made)
-        moves = [change.seen for change in made if isinstance(change, AccessChange) and change.id == self.id]
-        present = {
-            **dict.fromkeys(self.seen["access"], True),
-            **{key: had for seen in moves for key, had in seen.items()},
-        }
-        return replace(self, seen={**self.seen, "access": sorted(key for key, had in present.items() if had)})
-
     def foreign(self, api: Flavors) -> str:
         """Of a change that adds the mark, as the undo of an undo of ``--adopt``, the flavor has none."""
         before, after = ((value or {}).get("extra_specs", {}).get(SETS) for value in (self.seen, self.wanted))
@@ -130,7 +115,7 @@ class FlavorChange(_ChangeOfFlavor):
             return "" if complete else "the journal has a part of the flavor only"
         return super().permitted() if keys <= {"description", "extra_specs"} else "Nova changes no sizes"
 
-    def obstacle(self, api: Flavors) -> str:
+    def obstacle(self, api: Flavors, made: Sequence[CloudChange]) -> str:
         if self.wanted is not None or self.about.get("force"):
             return ""
         users = api.users(self.id)

@@ -51,10 +51,6 @@ class LimitChange(CloudChange):
         return LimitsCloud(connection)
 
     @property
-    def place(self) -> str:
-        return f"limit:{self.about['resource_class']}:{self.about['project']}"
-
-    @property
     def of_default(self) -> bool:
         """Whether it is the default of all projects."""
         return not self.about["project"]

@@ -1,7 +1,7 @@
 """The changes of tenancy: aggregates, their metadata and hosts, traits of hosts."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from gpustack.changes.change import CloudChange, Value
@@ -11,7 +11,6 @@ from gpustack.offer.flavor.flavors import present_flavors
 from gpustack.offer.tenancy.model import MARK, is_foreign
 from gpustack.spec.extra_specs import TRAIT, required_traits
 
-_LEAVING = "gpustack:leaving"
 _METADATA = (MARK, f"{TRAIT}*", f"{PROJECTS}*")
 
 
@@ -20,10 +19,6 @@ class _ChangeOfAggregate(CloudChange):
     def aggregate(self) -> str:
         """The name of the aggregate."""
         return self.name
-
-    @property
-    def place(self) -> str:
-        return f"aggregate:{self.aggregate}"
 
     def _present(self, api: Connection) -> Aggregate | None:
         return next((found for found in compute.aggregates(api) if found.name == self.aggregate), None)
@@ -59,19 +54,6 @@ class AggregateChange(_ChangeOfAggregate):
         data: dict[str, object] = {"kind": f"{self.verb}_aggregate", "why": self.why, "aggregate": self.name}
         return data if self.seen is None else {**data, "metadata": dict(self.about)}
 
-    def checked_before(self, made: Sequence[CloudChange]) -> CloudChange | None:
-        """A deletion finds the metadata and hosts that earlier changes of the run remove."""
-        seen, leaving = dict(self.seen or {}), list[str]()
-        for change in reversed(made) if self.wanted is None else ():
-            if isinstance(change, MetadataChange) and change.place == self.place:
-                seen |= change.seen
-            elif isinstance(change, HostChange) and change.place == self.place:
-                leaving.append(change.about["host"])
-        if self.seen in (None, seen) and not leaving:
-            return super().checked_before(made)
-        about = {**self.about, _LEAVING: ",".join(leaving)}
-        return replace(self, seen={key: value for key, value in seen.items() if value is not None}, about=about)
-
     def read(self, api: Connection) -> Value:
         found = self._present(api)
         return None if found is None else dict(found.metadata)
@@ -80,9 +62,10 @@ class AggregateChange(_ChangeOfAggregate):
         once = (self.seen is None) != (self.wanted is None)
         return super().permitted() if once else "an aggregate is created or deleted"
 
-    def obstacle(self, api: Connection) -> str:
+    def obstacle(self, api: Connection, made: Sequence[CloudChange]) -> str:
         found = self._present(api) if self.wanted is None else None
-        hosts = sorted(found.hosts - {*self.about.get(_LEAVING, "").split(",")}) if found else []
+        removed = {change.about.get("host") for change in made if change.place == self.place}
+        hosts = sorted(found.hosts - removed) if found else []
         return f"it contains {', '.join(hosts)}" if hosts else ""
 
     def carry_out(self, api: Connection) -> str:
@@ -129,7 +112,7 @@ class MetadataChange(_ChangeOfAggregate):
     def foreign(self, api: Connection) -> str:
         return "" if self.about.get("shared") else super().foreign(api)
 
-    def obstacle(self, api: Connection) -> str:
+    def obstacle(self, api: Connection, made: Sequence[CloudChange]) -> str:
         """The plan takes over an aggregate only if it has no content; others may have added some since."""
         return self.foreign(api) if self.wanted.get(MARK) and not self.seen.get(MARK) else ""
 
@@ -208,16 +191,13 @@ class TraitChange(CloudChange):
     def remaining(self, cloud: Connection) -> Self | None:
         return self if not self.wanted or placement.traits(cloud, self.id) else None
 
-    def checked_before(self, made: Sequence[CloudChange]) -> CloudChange | None:
-        """Flavors that earlier changes of the run change or delete require the trait until then."""
-        return None if any(change.object_kind == "flavor" for change in made) else super().checked_before(made)
-
     def read(self, api: Connection) -> Value:
         return self.id in placement.bearers(api, self.about["trait"])
 
-    def obstacle(self, api: Connection) -> str:
+    def obstacle(self, api: Connection, made: Sequence[CloudChange]) -> str:
         trait = self.about["trait"]
-        if self.wanted or placement.bearers(api, trait) != {self.id}:
+        others = placement.bearers(api, trait) - {self.id, *(c.id for c in made if c.about.get("trait") == trait)}
+        if self.wanted or others or any(change.object_kind == "flavor" for change in made):
             return ""
         flavors = sorted(f.name for f in present_flavors(api).flavors() if trait in required_traits(f.extra_specs))
         return f"no other host has it, and flavors require it: {', '.join(flavors)}" if flavors else ""

@@ -46,7 +46,7 @@ class _InstanceChange(CloudChange):
     def client(cls, connection: Connection) -> ServiceCloud:
         return ServiceCloud(connection)
 
-    def obstacle(self, api: ServiceCloud) -> str:
+    def obstacle(self, api: ServiceCloud, made: Sequence[CloudChange]) -> str:
         return self.judged() if self.judged else ""
 
 
@@ -148,7 +148,7 @@ class UnshelvingChange(ShelvingChange):
     def describe(self) -> str:
         return f"unshelve {self.name}, which starts it: {self.why}"
 
-    def obstacle(self, api: ServiceCloud) -> str:
+    def obstacle(self, api: ServiceCloud, made: Sequence[CloudChange]) -> str:
         newest = _last_shelving(api, self.about["server"])
         if newest is None or (not self.id and newest.user not in ("", api.user())):
             return "Nova has no record that gpustack shelved the instance"
