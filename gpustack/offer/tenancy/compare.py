@@ -215,10 +215,10 @@ def guarded(
     """
     findings: list[Finding] = []
     trait = tenancy.trait if tenancy is not None and tenancy.isolates else ""
-    if trait in _required(operations) and not (trait in later[1] if later else bearers(connect(), trait)):
+    moved = [_traits_of(operation) for operation in operations]
+    if any(trait in after for _, after in moved) and not (trait in later[1] if later else bearers(connect(), trait)):
         findings.append(finding(Code.TRAIT_WITHOUT_HOST, place="flavors", trait=trait))
-    lost = _lost(operations)
-    if lost:
+    if lost := {lost for before, after in moved for lost in before - after}:
         findings += still_required(lost, later[0] if later else aggregates(connect()))
     return findings
 
@@ -232,20 +232,9 @@ def still_required(traits: Iterable[str], present: Sequence[Aggregate]) -> Itera
             yield finding(Code.TRAIT_REQUIRED_BY_AGGREGATE, place="flavors", trait=trait, aggregates=joined)
 
 
-def _required(operations: Sequence[FlavorOperation]) -> frozenset[str]:
-    """The traits that flavors are about to require."""
-    created = [required_traits(op.extra_specs) for op in operations if isinstance(op, CreateFlavor)]
-    changed = [required_traits(op.set_specs) for op in operations if isinstance(op, ChangeFlavor)]
-    return frozenset().union(*created, *changed)
-
-
-def _lost(operations: Sequence[FlavorOperation]) -> frozenset[str]:
-    """The traits that flavors are about to lose."""
-    return frozenset().union(
-        *(
-            required_traits({name: op.before.get(name) or "" for name in (*op.unset_specs, *op.set_specs)})
-            - required_traits(op.set_specs)
-            for op in operations
-            if isinstance(op, ChangeFlavor)
-        )
-    )
+def _traits_of(operation: FlavorOperation) -> tuple[frozenset[str], frozenset[str]]:
+    """The traits that a flavor requires before and after it is created or changed."""
+    if isinstance(operation, ChangeFlavor):
+        before = {name: value or "" for name, value in operation.before.items()}
+        return required_traits(before), required_traits(operation.set_specs)
+    return frozenset(), required_traits(operation.extra_specs) if isinstance(operation, CreateFlavor) else frozenset()
