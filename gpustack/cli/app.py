@@ -53,10 +53,9 @@ class Commands(commandmanager.CommandManager):
 
     def resembling(self, arguments: Sequence[str]) -> list[str]:
         """Similar commands, most similar first."""
-        typed = " ".join(arguments[:2])
-        names = sorted(self.commands)
-        started = [name for name in names if arguments and name.startswith(arguments[0])]
-        return started or difflib.get_close_matches(typed, names, n=3, cutoff=0.65)
+        names, first = sorted(self.commands), next(iter(arguments), " ")
+        started = [name for name in names if name.startswith(first) or name.endswith(f" {first}")]
+        return started or difflib.get_close_matches(" ".join(arguments[:2]), names, n=3, cutoff=0.65)
 
 
 def loaded_summary(entry: "commandmanager.EntryPointT") -> str:

@@ -95,7 +95,7 @@ def _remarks(by_host: Mapping[str, _Found], unread: Sequence[str]) -> Iterator[s
     for ids in sorted({ids for of_host in by_host.values() for ids in of_host.virtual_ids}):
         names = [name for name, of_host in by_host.items() if ids in of_host.virtual_ids]
         yield from _note(f"Omitted ({_SHARED}):", names)
-        yield "# To offer them, add a model; if nothing creates them at boot, use `vfs` of the card's model instead:"
+        yield "# To offer them, add a model; if nothing creates them at boot, use `vfs` or `vgpu` of the card's model:"
         yield f'#   match: {{vendor: "{ids[0]}", product: "{ids[1]}", function: virtual}}'
     if console := note(f"Omitted ({_CONSOLE}):", lambda of_host: of_host.omitted[_CONSOLE]):
         yield from (*console, "# If a host needs no screen, add the model to its entry.")

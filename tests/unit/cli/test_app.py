@@ -177,6 +177,8 @@ def test_nothing_prints_the_help_and_is_a_usage_error(gpustack):
     [
         (["scann"], "'scann' is not a gpustack command\n  → did you mean 'gpustack scan'?"),
         (["hots", "plan"], "did you mean 'gpustack host plan'"),
+        (["init"], "did you mean 'gpustack spec init'?"),
+        (["check", "spec"], "or 'gpustack spec check'?"),
         (["xyzzy"], "gpustack --help lists the commands"),
         (["--colour"], "--colour is not an option of gpustack"),
         (

@@ -186,6 +186,14 @@ def test_no_spec_comes_next_without_a_gpu_for_it(tmp_path, monkeypatch, capsys, 
     assert main(["spec", "init", "--snapshot", "s.json"]) != 0
 
 
+def test_a_usage_error_has_no_next_command(tmp_path, monkeypatch, capsys) -> None:
+    """The next command would get the same arguments, and refuse them too."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s.yaml").write_text(SPEC)
+    assert main(["host", "apply", "s.yaml", "gpu01", "--local"]) == 2
+    assert "Next:" not in capsys.readouterr().err
+
+
 def test_after_an_error_no_step_follows_that_needs_the_result() -> None:
     steps = {name: step_of(name, "blocked", {}) for name in NEXT}
     assert {name: step for name, step in steps.items() if step} == {"host apply": ("host plan", {})}

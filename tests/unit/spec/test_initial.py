@@ -169,7 +169,7 @@ def test_a_card_with_virtual_functions_is_no_model() -> None:
     text = initial_spec([host("a", *k4200(0x88)), host("b", *shared)])
     assert list(parse_spec(text, "x").models) == ["k4200"]
     match = '{vendor: "10de", product: "25b7", function: virtual}'
-    advice = "# To offer them, add a model; if nothing creates them at boot, use `vfs` of the card's model instead:"
+    advice = "# To offer them, add a model; if nothing creates them at boot, use `vfs` or `vgpu` of the card's model:"
     assert f"# Omitted (cards with virtual functions): b.\n{advice}\n#   match: {match}" in text
     with pytest.raises(GpustackError, match="omitted: cards with virtual functions") as refused:
         initial_spec([host("b", *shared)])
