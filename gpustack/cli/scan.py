@@ -28,7 +28,7 @@ class ScanCommand(Lister):
 
     epilog = """\
 gpustack scan; gpustack scan gpu-[01:04] --sudo; gpustack scan --root /mnt/image;
-gpustack scan gpu01 --save gpu01.json, then anywhere: gpustack scan --snapshot gpu01.json"""
+gpustack scan gpu01 --save gpu01.json; gpustack scan --snapshot gpu01.json"""
 
     _scanned: tuple[HostRows, ...] = ()
 

@@ -45,13 +45,13 @@ class SpecCheckCommand(ShowOne):
     _examination: Examination
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("file", type=Path, metavar="FILE", help="the spec, usually gpustack.yaml")
+        parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
         add_exit_code(parser)
         add_snapshot(parser, ", and compare the flavors")
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:
         """The counts of the spec, or of its problems."""
-        self._examination = examination = examine_file(parsed_args.file)
+        self._examination = examination = examine_file(parsed_args.spec)
         if spec := examination.spec:
             problems = (*examination.problems, *_release_problems(spec))
             self._examination = examination = replace(examination, problems=problems)
@@ -65,7 +65,7 @@ class SpecCheckCommand(ShowOne):
             "findings": [f.to_dict() if as_data else f"{f.code} {f.place}" for f in self._findings],
         }
         shown = lists if as_data else {name: "\n".join(entries) for name, entries in lists.items()}
-        return ("file", "valid", *shown), (str(parsed_args.file), spec is not None, *shown.values())
+        return ("file", "valid", *shown), (str(parsed_args.spec), spec is not None, *shown.values())
 
     def produce_output(self, parsed_args: argparse.Namespace, column_names: Sequence[str], data: Sequence[Any]) -> int:
         """Print one line for people, unless another format or a column is requested."""
@@ -74,7 +74,7 @@ class SpecCheckCommand(ShowOne):
         spec = self._examination.spec
         if spec is not None:
             models, hosts = counted(len(spec.models), "model"), counted(len(spec.hosts), "host pattern")
-            print(f"{parsed_args.file}: valid, {models}, {hosts}", file=self.app.stdout)
+            print(f"{parsed_args.spec}: valid, {models}, {hosts}", file=self.app.stdout)
         return 0
 
     def after(self, parsed_args: argparse.Namespace) -> None:

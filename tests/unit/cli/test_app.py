@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shlex
 import subprocess
 import sys
 from importlib.metadata import EntryPoint, entry_points
@@ -16,6 +17,7 @@ from gpustack.base import text
 from gpustack.base.errors import GpustackError, SpecError
 from gpustack.base.findings import Finding, Severity, report_lines
 from gpustack.cli import app, common
+from gpustack.cli.app import Gpustack
 from gpustack.cli.registry import JOBS
 from support.sysroot import SysRoot
 
@@ -143,6 +145,18 @@ def test_examples_have_a_line_each(gpustack):
     start = lines.index("examples:")
     assert len(lines) - start > 2
     assert all(line.startswith("  gpustack host plan ") for line in lines[start + 1 :])
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in entry_points(group="gpustack.cli")])
+def test_examples_are_command_lines(name):
+    """An example with prose between two commands could not be pasted."""
+    program = Gpustack()
+    for line in program.parser_of(name.replace("_", " ")).epilog.splitlines()[1:]:
+        for command in line.split(" | "):
+            if command.strip().startswith("gpustack "):
+                _, found, arguments = program.commands.find_command(shlex.split(command)[1:])
+                program.parser_of(found).parse_args(arguments)
+                assert "gpustack" not in arguments
 
 
 @pytest.mark.parametrize(

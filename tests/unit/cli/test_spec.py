@@ -35,6 +35,14 @@ def test_a_valid_spec_is_reported_in_one_line(capsys: pytest.CaptureFixture[str]
     assert "valid-in-full.yaml:10:60 $.models.one.match.addresses[1]: Nova does not support" in err
 
 
+def test_the_spec_of_the_environment_is_checked(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUSTACK_SPEC", str(CASES / "valid-in-full.yaml"))
+    assert main(["spec", "check"]) == 0
+    assert "valid-in-full.yaml: valid" in capsys.readouterr().out
+
+
 def test_a_spec_that_is_not_valid_ends_with_10_and_every_problem(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["spec", "check", str(CASES / "ambiguous.yaml")]) == 10
     out, err = capsys.readouterr()
