@@ -16,7 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from gpustack.base.errors import GpustackError, HostError, UsageError
+from gpustack.base.errors import HostError, UsageError
 from gpustack.base.text import listed, printable
 from gpustack.connect.playbooks.configuration import configuration
 from gpustack.connect.ssh.config import HostSettings
@@ -79,13 +79,14 @@ MOST_HOSTS = 100_000
 @functools.cache
 def _ansible() -> Any:  # noqa: ANN401 - Ansible has no types
     """Ansible's classes, imported with the configuration that playbooks use."""
+    from ansible.errors import AnsibleError
+
     with tempfile.TemporaryDirectory(prefix="gpustack-") as directory:
         chosen = configuration(os.environ, Path.cwd()).environment(os.environ, Path(directory))
         before = dict(os.environ)
         os.environ["ANSIBLE_CONFIG"] = chosen["ANSIBLE_CONFIG"]
         try:
             from ansible import constants
-            from ansible.errors import AnsibleError
             from ansible.inventory import data as inventory_data
             from ansible.inventory import group
             from ansible.inventory.manager import InventoryManager, split_host_pattern
@@ -101,7 +102,7 @@ def _ansible() -> Any:  # noqa: ANN401 - Ansible has no types
                 init_plugin_loader()
         except Exception as error:
             remedy = "correct ansible.cfg and the ANSIBLE_* variables; ANSIBLE_HOME replaces the directory ~/.ansible"
-            raise GpustackError(f"Ansible does not start: {' '.join(str(error).split())}", remedy=remedy) from error
+            raise UsageError(f"Ansible does not start: {' '.join(str(error).split())}", remedy=remedy) from error
         finally:
             os.environ.pop("ANSIBLE_CONFIG")
             os.environ.update(before)
@@ -198,10 +199,8 @@ class AnsibleInventory:
             problem, place = error.args
             raise UsageError(f"the inventory can't be used: {problem}", where=place, remedy="correct it") from error
         except _ansible().AnsibleError as error:
-            remedy = "correct the inventory; for a vault, set ANSIBLE_VAULT_PASSWORD_FILE"
-            raise UsageError(
-                f"the inventory can't be used: {error}", where=where or self._sources, remedy=remedy
-            ) from error
+            place, remedy = where or self._sources, "correct it; for a vault, set ANSIBLE_VAULT_PASSWORD_FILE"
+            raise UsageError(f"the inventory can't be used: {error}", where=place, remedy=remedy) from error
 
     def select(self, patterns: Sequence[str], limit: str | None, ranges: Callable[[list[str]], list[str]]) -> list[str]:
         """The hosts that patterns select; all without a pattern.

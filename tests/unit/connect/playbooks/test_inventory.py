@@ -142,9 +142,20 @@ def test_a_wrong_configuration_of_ansible_is_an_error(tmp_path: Path, text: str,
     variables = {**os.environ, "ANSIBLE_CONFIG": str(tmp_path / "ansible.cfg"), "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-m", "gpustack", "scan", "-i", "gpu01,"]
     ran = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
-    assert (ran.returncode, ran.stderr.startswith("gpustack: Ansible does not start: ")) == (1, True), ran.stderr
+    assert (ran.returncode, ran.stderr.startswith("gpustack: Ansible does not start: ")) == (2, True), ran.stderr
     assert problem in ran.stderr
     assert "correct ansible.cfg" in ran.stderr
+
+
+def test_an_ansible_that_does_not_start_is_an_error(tmp_path: Path) -> None:
+    """Its home may be read-only, as that of a service: it was reported as a fault of gpustack."""
+    script = "import sys; from gpustack.cli.app import main; sys.exit(main(['scan', '-i', 'gpu01,', 'gpu01']))"
+    variables = {**os.environ, "ANSIBLE_HOME": "/dev/null/ansible"}
+    variables.pop("ANSIBLE_LOCAL_TEMP", None)
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=variables, check=False)
+    assert ran.returncode == 2
+    assert "Ansible does not start: Unable to create local directories" in ran.stderr
+    assert "ANSIBLE_HOME replaces" in ran.stderr
 
 
 def test_a_vault_without_its_password_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
