@@ -40,9 +40,9 @@ gpustack nova render gpustack.yaml --snapshot hosts.json --out rendered;
 gpustack nova render gpustack.yaml --snapshot hosts.json --from scheduler=/etc/nova --diff;
 gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute"""
 
+    _spec: Spec
     _rendering: Rendering
     _deployment: Deployment
-    _partly: bool
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
@@ -77,9 +77,8 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         wanted_hosts = expanded(parsed_args.hosts) if parsed_args.snapshot else None
         named, parsed_args.hosts = parsed_args.hosts, [] if parsed_args.snapshot else parsed_args.hosts
         gather(self, parsed_args, spec)
-        spec = with_groups(spec, self._gathered.groups)
+        spec = self._spec = with_groups(spec, self._gathered.groups)
         self._deployment = parsed_args.deployment or (spec.nova.deployment if spec.nova else "drop-in")
-        self._partly = bool(wanted_hosts)
         self._rendering = self._rendered(spec, self._gathered.hosts, parsed_args, wanted_hosts or None)
         parsed_args.hosts = named  # for the next command
         if parsed_args.format != "text":
@@ -103,10 +102,8 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         missing = sorted(set(only or ()) - {host.hostname for host in spec_hosts})
         if missing:
             files = ", ".join(map(str, parsed_args.snapshot))
-            raise UsageError(
-                f"no facts of {', '.join(missing)} in {files}, or no pattern of the spec fits",
-                remedy="`gpustack scan HOST --save FILE` gathers facts",
-            )
+            problem = f"no facts of {', '.join(missing)} in {files}, or no pattern of the spec fits"
+            raise UsageError(problem, remedy="`gpustack scan HOST --save FILE` gathers facts")
         root = parsed_args.out or usual_root(self._deployment)
         return render(
             wanted(spec, spec_hosts, release=release_of(parsed_args.release, spec)),
@@ -129,12 +126,9 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         for host, text in owned:
             texts[host] = texts.get(host, "") + text
         groups = patterns_of(host_groups(texts.items()))
-        return {
-            "files": [
-                {**f.to_dict(), "group": groups[host] or f.name} for f, (host, _) in zip(files, owned, strict=True)
-            ],
-            "findings": [finding.to_dict() for finding in (*self._rendering.findings, *self._rendering.unknown)],
-        }
+        shown = [{**f.to_dict(), "group": groups[host] or f.name} for f, (host, _) in zip(files, owned, strict=True)]
+        findings = [finding.to_dict() for finding in (*self._rendering.findings, *self._rendering.unknown)]
+        return {"files": shown, "findings": findings}
 
     def _print_files(self, parsed_args: argparse.Namespace) -> None:
         files = self._rendering.files
@@ -174,12 +168,19 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
 
         Empty for a partial rendering, and if a host could not be read or has no facts: its files are then unknown.
         """
-        partly = self._partly or self._gathered.failures or self._rendering.unknown
+        partly = (parsed_args.snapshot and parsed_args.hosts) or self._gathered.failures or self._rendering.unknown
         if parsed_args.out is None or parsed_args.service or partly:
             return []
         if any(finding.code == Code.HOSTS_WITHOUT_FACTS for finding in self._rendering.findings):
             return []
-        return list(stale(self._rendering.files, parsed_args.out, places(self._deployment, parsed_args.path)))
+        known, removals = {host.hostname for host in self._gathered.hosts}, []
+        for change in stale(self._rendering.files, parsed_args.out, places(self._deployment, parsed_args.path)):
+            names = Path(change.path).relative_to(parsed_args.out).parent.parts
+            if any(name not in known and self._spec.host_patterns.matching(name) for name in names):
+                self.report(f"{change.path}: kept, because a pattern of the spec matches its host, which has no facts")
+            else:
+                removals.append(change)
+        return removals
 
     def _clear(self, removals: Sequence[WriteFile | RemoveFile]) -> None:
         """Remove stale files, and gpustack's part of shared files, after reporting each."""
@@ -198,6 +199,5 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
             raise NovaConfigError(f"blocked by {count}; nothing was written", remedy="see the findings above")
         if unknown:
             hosts = ", ".join(dict.fromkeys(finding.place.partition(" ")[0] for finding in unknown))
-            raise NovaConfigError(
-                f"no files for {hosts}: some facts are missing; existing files stay", remedy="see the findings above"
-            )
+            problem = f"no files for {hosts}: some facts are missing; existing files stay"
+            raise NovaConfigError(problem, remedy="see the findings above")

@@ -6,6 +6,7 @@ from typing import Any
 
 from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, finding
+from gpustack.base.host_groups import fold
 from gpustack.base.operations import counted
 from gpustack.base.text import listed
 from gpustack.configure import selection
@@ -16,7 +17,7 @@ from gpustack.nova_options import releases
 from gpustack.nova_options.options import Release
 from gpustack.nova_options.pci_values import reported_class
 from gpustack.spec.assignment import Assigned
-from gpustack.spec.hosts import options_for
+from gpustack.spec.hosts import hosts_of, options_for
 from gpustack.spec.model import NvSwitch, Placement, Spec
 from gpustack.spec.verdict import HostVerdicts, obstacles
 
@@ -118,8 +119,7 @@ def _fact_findings(spec: Spec, hosts: Sequence[Host], present: Collection[str]) 
         if name in requested and name not in present:
             what = "working virtual function or vGPU" if spec.models[name].is_virtual else "card"
             yield finding(Code.NO_CARD_OF_MODEL, place=f"models.{name}", model=name, what=what)
-    unseen = sorted(spec.plain_hosts - {host.hostname for host in hosts})
-    if unseen:
+    if unseen := fold({*hosts_of(spec, None)} - {host.hostname for host in hosts}):
         yield finding(Code.HOSTS_WITHOUT_FACTS, place="spec", hosts=listed(unseen, 5))
 
 

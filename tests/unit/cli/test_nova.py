@@ -100,17 +100,25 @@ def test_what_an_earlier_rendering_left_goes_after_it_is_shown(capsys, spec, tmp
     assert foreign.read_text() == "[pci]\n"
 
 
-def test_a_host_without_facts_keeps_its_files(capsys, spec, tmp_path):
+@pytest.mark.parametrize(
+    ("hosts", "reported"),
+    [
+        ("gpu01: [k4200], gpu02: [k4200]", "GPU308"),
+        ("'gpu[01:02]': [k4200]", "no facts of gpu02"),
+        ("'gpu*': [k4200]", "gpustack.conf: kept, because a pattern of the spec matches its host"),
+    ],
+)
+def test_a_host_without_facts_keeps_its_files(capsys, spec, tmp_path, hosts, reported):
     """A partial snapshot does not show which hosts are gone."""
     out, snapshot = tmp_path / "tree", tmp_path / "both.json"
     document = json.loads(SNAPSHOT.read_text(encoding="utf-8"))
     document["hosts"].append({**document["hosts"][0], "hostname": "gpu02"})
     snapshot.write_text(json.dumps(document), encoding="utf-8")
-    spec.write_text(SPEC.replace("gpu01: [k4200]", "gpu01: [k4200], gpu02: [k4200]"))
+    spec.write_text(SPEC.replace("gpu01: [k4200]", hosts))
     run(capsys, "render", spec, "--snapshot", snapshot, "--out", out)
     before = {path for path in out.rglob("*") if path.is_file()}
     assert any("gpu02" in str(path) for path in before)
-    assert "GPU308" in "".join(run(capsys, "render", spec, "--snapshot", SNAPSHOT, "--out", out)[1:])
+    assert reported in "".join(run(capsys, "render", spec, "--snapshot", SNAPSHOT, "--out", out)[1:])
     assert {path for path in out.rglob("*") if path.is_file()} == before
 
 
