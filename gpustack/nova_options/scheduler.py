@@ -6,22 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpustack.nova_options import releases
-from gpustack.nova_options.config import NovaConfiguration, files_of, read_files
-from gpustack.nova_options.options import Option
+from gpustack.nova_options.config import files_of, read_files
 from gpustack.nova_options.pci_values import EntryError, alias_of
 from gpustack.spec.model import Placement, Spec
 
-_IN_PLACEMENT = releases.option("filter_scheduler/pci_in_placement")
-_FILTERS = releases.option("filter_scheduler/enabled_filters")
-_ISOLATED = releases.option("scheduler/enable_isolated_aggregate_filtering")
 CONFINED = releases.option("scheduler/limit_tenants_to_placement_aggregate")
-_REQUIRED = releases.option("scheduler/placement_aggregate_required_for_tenants")
-_NO_FALLBACK = releases.option("workarounds/disable_fallback_pcpu_query")
-_INSTANCES = releases.option("filter_scheduler/max_instances_per_host")
-_CANDIDATES = releases.option("placement/max_allocation_candidates")
-_ALIAS = releases.option("pci/alias")
-_ZONE = releases.option("DEFAULT/default_schedule_zone")
-_UNZONED = releases.option("DEFAULT/default_availability_zone")
 DRIVER = releases.option("quota/driver")
 UNIFIED = "nova.quota.UnifiedLimitsDriver"
 """The driver that enforces the limits in Keystone."""
@@ -53,7 +42,7 @@ class Scheduler:
     fallback: bool | None = None
     aliases: frozenset[str] | None = None
     candidates: int | None = None
-    instances: int = int(str(_INSTANCES.default))
+    instances: int = 50
     unified: bool | None = None
     zone: str = ""
     unzoned: str = "nova"
@@ -69,28 +58,36 @@ def scheduler(paths: Sequence[Path]) -> Scheduler:
     :raises NovaConfigError: if a file cannot be read.
     """
     configuration = read_files([file for path in paths for file in files_of(path)])
-    filters = configuration.value(_FILTERS)
+
+    def value(path: str) -> str | None:
+        return configuration.value(releases.option(path))
+
+    def is_on(option: str, default: bool | None) -> bool | None:
+        return default if value(option) is None else configuration.enabled(releases.option(option))
+
+    filters = value("filter_scheduler/enabled_filters")
     # The files that set the filters are those of nova-scheduler: what they do not set is off.
     default = None if filters is None else False
-    without_fallback = _enabled(configuration, _NO_FALLBACK, default)
+    without_fallback = is_on("workarounds/disable_fallback_pcpu_query", default)
     aliases: set[str] = set()
-    for setting in configuration.effective(_ALIAS):
+    for setting in configuration.effective(releases.option("pci/alias")):
         with contextlib.suppress(EntryError):
             aliases.add(str(alias_of(setting.value).get("name", "")).strip())
-    limit, most = configuration.value(_CANDIDATES) or "", configuration.value(_INSTANCES) or ""
+    limit = value("placement/max_allocation_candidates") or ""
+    most = value("filter_scheduler/max_instances_per_host") or ""
     return Scheduler(
         aliases=frozenset(aliases) or None,
         candidates=int(limit) if limit.isdecimal() else None,
         instances=int(most) if most.isdecimal() else Scheduler.instances,
-        by_devices=_enabled(configuration, _IN_PLACEMENT, None),
+        by_devices=is_on("filter_scheduler/pci_in_placement", None),
         filters=None if filters is None else tuple(dict.fromkeys(map(str.strip, filters.split(",")))),
-        isolated=_enabled(configuration, _ISOLATED, default),
-        by_project=_enabled(configuration, CONFINED, default),
-        required=_enabled(configuration, _REQUIRED, default),
+        isolated=is_on("scheduler/enable_isolated_aggregate_filtering", default),
+        by_project=is_on(CONFINED.path, default),
+        required=is_on("scheduler/placement_aggregate_required_for_tenants", default),
         fallback=None if without_fallback is None else not without_fallback,
-        unified=None if (driver := configuration.value(DRIVER)) is None else driver.strip() == UNIFIED,
-        zone=configuration.value(_ZONE) or "",
-        unzoned=configuration.value(_UNZONED) or "nova",
+        unified=None if (driver := value(DRIVER.path)) is None else driver.strip() == UNIFIED,
+        zone=value("DEFAULT/default_schedule_zone") or "",
+        unzoned=value("DEFAULT/default_availability_zone") or "nova",
     )
 
 
@@ -107,7 +104,3 @@ def by_devices(known: Scheduler | None, spec: Spec | None) -> bool | None:
 def wanted_stage(spec: Spec) -> Placement:
     """The stage of PCI in Placement that a spec wants: ``off`` without the section ``nova``."""
     return spec.nova.placement if spec.nova is not None else "off"
-
-
-def _enabled(configuration: NovaConfiguration, option: Option, default: bool | None) -> bool | None:
-    return default if configuration.value(option) is None else configuration.enabled(option)

@@ -6,11 +6,12 @@ that they would refuse count as a doubt.
 
 import operator
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from gpustack.nova_options.aggregates import BY_PROJECT, PROJECTS
 from gpustack.nova_options.scheduler import Scheduler
 from gpustack.operate.capacity.model import Demand, Host, Outcome, Reason, Step
-from gpustack.spec.extra_specs import REQUIRED, TRAIT
+from gpustack.spec.extra_specs import REQUIRED, required_traits
 
 EXTRA_SPECS, TYPES = "AggregateInstanceExtraSpecsFilter", "AggregateTypeAffinityFilter"
 IMAGES = "AggregateImagePropertiesIsolation"
@@ -23,22 +24,20 @@ _OPTIONS = {
 }
 """The options that enable them."""
 ZONE = "availability_zone"
-_NUMBERS: Mapping[str, Callable[[float, float], bool]] = {
-    "=": operator.ge,
-    "==": operator.eq,
-    "!=": operator.ne,
-    ">=": operator.ge,
-    "<=": operator.le,
+_OPERATORS: Mapping[str, tuple[Callable[[Any, Any], bool], Callable[[str], Any]]] = {
+    **dict.fromkeys(("=", ">="), (operator.ge, float)),
+    "==": (operator.eq, float),
+    "!=": (operator.ne, float),
+    "<=": (operator.le, float),
+    "s==": (operator.eq, str),
+    "s!=": (operator.ne, str),
+    "s<": (operator.lt, str),
+    "s<=": (operator.le, str),
+    "s>": (operator.gt, str),
+    "s>=": (operator.ge, str),
+    "<in>": (operator.contains, str),
 }
-_TEXTS: Mapping[str, Callable[[str, str], bool]] = {
-    "s==": operator.eq,
-    "s!=": operator.ne,
-    "s<": operator.lt,
-    "s<=": operator.le,
-    "s>": operator.gt,
-    "s>=": operator.ge,
-    "<in>": operator.contains,
-}
+"""The comparisons, and the type of what they compare."""
 
 
 def zone_of(metadata: Mapping[str, frozenset[str]]) -> str:
@@ -85,11 +84,7 @@ def _has(host: Host, requirements: Mapping[str, str]) -> bool:
 
 def _isolating(host: Host) -> frozenset[str]:
     """The traits that instances must require."""
-    return frozenset(
-        name.removeprefix(TRAIT)
-        for name, values in host.metadata.items()
-        if name.startswith(TRAIT) and REQUIRED in values
-    )
+    return required_traits({name: REQUIRED for name, values in host.metadata.items() if REQUIRED in values})
 
 
 def matches(value: str, requirement: str) -> bool:
@@ -97,15 +92,12 @@ def matches(value: str, requirement: str) -> bool:
     word, *operands = requirement.split() or [""]
     if word == "<or>":
         return value in operands[::2]
-    if word not in (*_NUMBERS, *_TEXTS, "<all-in>"):
-        return value == requirement
-    if not operands:
-        return False
     if word == "<all-in>":
-        return all(operand in value for operand in operands)
-    if word in _TEXTS:
-        return _TEXTS[word](value, operands[0])
+        return bool(operands) and all(operand in value for operand in operands)
+    if word not in _OPERATORS:
+        return value == requirement
+    compare, type_ = _OPERATORS[word]
     try:
-        return _NUMBERS[word](float(value), float(operands[0]))
+        return bool(operands) and compare(type_(value), type_(operands[0]))
     except ValueError:
         return False

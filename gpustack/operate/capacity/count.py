@@ -1,5 +1,6 @@
 """Count the instances of a flavor that fit on hosts, and name the reasons against more. Pure."""
 
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from gpustack.base.by_key import by_key
@@ -69,15 +70,14 @@ def _on(host: Host, demand: Demand, accepted: Accepted | None, scheduler: Schedu
 
 def _limits(hosts: Sequence[Host], demand: Demand, counted: Sequence[HostCapacity]) -> list[Limit]:
     """The reasons with their GPUs, most GPUs first."""
-    by_reason: dict[Reason, dict[str, int]] = {}
+    by_reason: defaultdict[Reason, Counter[str]] = defaultdict(Counter)
     for entry in counted:
         if entry.reason is not None:
-            by_reason.setdefault(entry.reason, {})[entry.host] = entry.left
+            by_reason[entry.reason][entry.host] = entry.left
     for host in hosts:
         for (alias, reason), count in host.withheld.items():
             if alias in demand.gpus:
-                of_reason = by_reason.setdefault(reason, {})
-                of_reason[host.name] = of_reason.get(host.name, 0) + count
+                by_reason[reason][host.name] += count
     limits = [
         Limit(reason=reason, gpus=sum(gpus.values()), hosts=tuple(gpus), most=max(gpus.values()))
         for reason, gpus in by_reason.items()

@@ -12,24 +12,16 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from gpustack.base.by_key import by_key
+from gpustack.base.files import data_table
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.cloud.flavors import Flavor, Sizes
 from gpustack.cloud.servers import requested_classes
 from gpustack.fleet.cards import kinds_of, vgpu_requests
 from gpustack.nova_options.scheduler import Scheduler, by_devices
 from gpustack.offer.flavor.flavors import WantedFlavor
+from gpustack.operate.capacity import topology as numa
 from gpustack.operate.capacity.aggregates import EXTRA_SPECS, IMAGES
 from gpustack.operate.capacity.model import Demand, PlacementRequest
-from gpustack.operate.capacity.topology import (
-    HYPERTHREADING,
-    BootRequest,
-    FlavorRefusedError,
-    Processors,
-    Topology,
-    allowed,
-    processors_of,
-    topology_of,
-)
 from gpustack.spec.extra_specs import ALIAS, NAMESPACE, OLD_HIDE, PMEM, REQUIRED, TRAIT, parse_alias
 from gpustack.spec.model import Spec
 
@@ -84,19 +76,6 @@ def _differences(flavor: WantedFlavor, current: Flavor) -> Iterator[str]:
 
 _AGGREGATE = "aggregate_instance_extra_specs:"
 _RESOURCE = re.compile(r"resources([a-zA-Z0-9_-]{1,64})?:(.*)")
-_TRAITS = {
-    "maxphysaddr_mode": {
-        "passthrough": "COMPUTE_ADDRESS_SPACE_PASSTHROUGH",
-        "emulate": "COMPUTE_ADDRESS_SPACE_EMULATED",
-    },
-    "pci_numa_affinity_policy": {
-        "socket": "COMPUTE_SOCKET_PCI_NUMA_AFFINITY",
-        **dict.fromkeys(("legacy", "preferred", "required"), ""),
-    },
-    "secure_boot": {"required": "COMPUTE_SECURITY_UEFI_SECURE_BOOT", "optional": "", "disabled": ""},
-}
-"""The values of extra specs, or properties of images, with the traits that they require; empty for none."""
-_TPM = {"1.2": "COMPUTE_SECURITY_TPM_1_2", "2.0": "COMPUTE_SECURITY_TPM_2_0"}
 _UNMODELLED = re.compile(
     r"(resources|trait)[^:]+:|capabilities:|accel:|hw:(mem_encryption|maxphysaddr_bits|virtio_packed_ring"
     r"|ephemeral_encryption|sound_model=virtio|tpm_secret_security)|[^:]+="
@@ -133,17 +112,17 @@ def demand_of(
     """
     vgpus, split, specs = _vgpus(spec, specs)
     gpus = {**gpus, **vgpus}
-    request = BootRequest(vcpus=sizes.vcpus, ram=sizes.ram, specs=specs, image=image or {})
+    request = numa.BootRequest(vcpus=sizes.vcpus, ram=sizes.ram, specs=specs, image=image or {})
     models = [model for alias in gpus for model in spec.models_of(alias)]
     policies = [spec.models[model].numa_policy for model in models]
     of_alias = "required" if "required" in policies else next(filter(None, policies), None)
-    topology: Topology | None = None
+    topology: numa.Topology | None = None
     requests, affinity, refused = [PlacementRequest(amounts={})], "", ""
     try:
-        processors = processors_of(request)
-        topology, affinity = topology_of(request, processors), request.either("pci_numa_affinity_policy")
+        processors = numa.processors_of(request)
+        topology, affinity = numa.topology_of(request, processors), request.either("pci_numa_affinity_policy")
         requests = requests_of(request, sizes, processors)
-    except FlavorRefusedError as error:
+    except numa.FlavorRefusedError as error:
         refused = str(error)
     known = scheduler.aliases if scheduler else None
     if known is not None and (missing := sorted(gpus.keys() - vgpus.keys() - known)):
@@ -199,10 +178,10 @@ def _vgpus(spec: Spec, specs: Mapping[str, str]) -> tuple[dict[str, int], frozen
     return {names[name]: amount for name, amount in amounts.items()}, split, rest
 
 
-def requests_of(request: BootRequest, sizes: Sizes, processors: Processors) -> list[PlacementRequest]:
+def requests_of(request: numa.BootRequest, sizes: Sizes, processors: numa.Processors) -> list[PlacementRequest]:
     """Nova's requests to Placement; the second one, for hosts without ``PCPU``, does not translate processors.
 
-    :raises FlavorRefusedError: if the flavor and the image exclude each other.
+    :raises numa.FlavorRefusedError: if the flavor and the image exclude each other.
     """
     amounts = {"MEMORY_MB": sizes.ram, "DISK_GB": sizes.disk + sizes.ephemeral + -(-sizes.swap // 1024)}
     for label in filter(None, map(str.strip, request.specs.get(PMEM, "").split(","))):
@@ -223,8 +202,8 @@ def requests_of(request: BootRequest, sizes: Sizes, processors: Processors) -> l
         needs = {**amounts, **cpus, **explicit}
         return PlacementRequest(
             amounts={name: amount for name, amount in needs.items() if amount},
-            required=frozenset(required | ({HYPERTHREADING} if threads == "require" else set())),
-            forbidden=frozenset(forbidden | ({HYPERTHREADING} if threads == "isolate" else set())),
+            required=frozenset(required | ({numa.HYPERTHREADING} if threads == "require" else set())),
+            forbidden=frozenset(forbidden | ({numa.HYPERTHREADING} if threads == "isolate" else set())),
         )
 
     has_cpus = any((match := _RESOURCE.fullmatch(key)) and match[2] in ("VCPU", "PCPU") for key in request.specs)
@@ -236,16 +215,14 @@ def requests_of(request: BootRequest, sizes: Sizes, processors: Processors) -> l
     return [first, made(plain)] if processors.requested == "dedicated" else [first]
 
 
-def _required(request: BootRequest) -> set[str]:
+def _required(request: numa.BootRequest) -> set[str]:
     """The traits that extra specs or properties of the image imply."""
     traits = set()
-    for name, by_value in _TRAITS.items():
-        prefix = "os" if name == "secure_boot" else "hw"
-        value = allowed(f"{prefix}:{name}", request.either(name, prefix), by_value)
-        traits.add(by_value.get(value, ""))
-    if version := allowed("hw:tpm_version", request.either("tpm_version"), _TPM):
-        model = "CRB" if request.either("tpm_model") == "tpm-crb" else "TIS"
-        traits |= {f"COMPUTE_SECURITY_TPM_{model}", _TPM[version]}
+    for spec, by_value in data_table("extra_spec_traits.toml").items():
+        prefix, _, name = spec.partition(":")
+        traits.add(by_value.get(numa.allowed(spec, request.either(name, prefix), by_value), ""))
+    if request.either("tpm_version"):
+        traits.add(f"COMPUTE_SECURITY_TPM_{'CRB' if request.either('tpm_model') == 'tpm-crb' else 'TIS'}")
     return traits - {""}
 
 

@@ -9,7 +9,7 @@ from gpustack.operate.capacity.model import Capacity, Demand, HostCapacity, Limi
 
 
 def _words(reason: Reason) -> str:
-    return str(data_table("reasons.toml")[reason])
+    return str(data_table("reasons.toml")[reason]["words"])
 
 
 def fits(capacity: Capacity) -> str:

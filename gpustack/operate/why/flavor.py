@@ -4,29 +4,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpustack.base.columns import Column, described
+from gpustack.base.files import data_table
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.text import listed
 from gpustack.nova_options.scheduler import Scheduler
 from gpustack.operate.capacity.count import SHOWN_HOSTS, UNKNOWN_GPUS
-from gpustack.operate.capacity.model import Accepted, Demand, Host, Outcome, Reason, Step
+from gpustack.operate.capacity.model import Accepted, Demand, Host, Outcome, Step
 from gpustack.operate.capacity.room import Room
 from gpustack.operate.capacity.walk import Walk, walk
 
-_CODES: Mapping[Reason, Code] = {
-    Reason.API: Code.WHY_REFUSED_BY_API,
-    Reason.QUOTA: Code.WHY_QUOTA,
-    Reason.ZONE: Code.WHY_AGGREGATE,
-    Reason.AGGREGATE: Code.WHY_AGGREGATE,
-    Reason.GROUP: Code.WHY_SERVER_GROUP,
-    Reason.INSTANCES: Code.WHY_MANY_INSTANCES,
-    Reason.DISABLED: Code.WHY_DISABLED,
-    Reason.CELL: Code.WHY_CELL_DISABLED,
-    Reason.DOWN: Code.WHY_DOWN,
-    Reason.PLACEMENT: Code.WHY_TRAITS,
-    Reason.NUMA: Code.WHY_NUMA_NODES,
-    Reason.FRAGMENTS: Code.WHY_FEW_GPUS,
-}
-"""Others are amounts that Placement lacks."""
 UNKNOWN = Step(name="GPUs", outcome=Outcome.UNKNOWN, doubt=UNKNOWN_GPUS)
 
 
@@ -67,7 +53,7 @@ class Cause:
         hosts = listed(self.hosts, SHOWN_HOSTS)
         if self.step.reason is None:
             return finding(Code.WHY_UNKNOWN_GPUS, place=hosts)
-        code = _CODES.get(self.step.reason, Code.WHY_TOO_LITTLE)
+        code = Code[data_table("reasons.toml")[self.step.reason]["code"]]
         return finding(code, place=hosts, step=self.text, reason=self.step.wanted)
 
 

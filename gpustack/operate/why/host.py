@@ -15,19 +15,7 @@ from gpustack.fleet.model import Fleet, Gpu, Source, State
 from gpustack.fleet.read import Detail, Given
 from gpustack.fleet.read import read as read_fleet
 from gpustack.hosts.readiness.assessment import State as Readiness
-from gpustack.operate.why.links import (
-    BOUND,
-    DEVICE_SPEC,
-    HOST,
-    IN_SERVICE,
-    PLACEMENT,
-    READY,
-    ROW,
-    SERVICE,
-    SPEC,
-    HostGpu,
-    counts,
-)
+from gpustack.operate.why import links
 from gpustack.operate.why.read import WhySources, unknown
 from gpustack.spec.load import load_spec
 from gpustack.spec.verdict import Verdict, verdicts
@@ -46,7 +34,7 @@ class HostAnswer:
     """
 
     host: str
-    gpus: Sequence[HostGpu]
+    gpus: Sequence[links.HostGpu]
     aggregates: Sequence[str] = ()
     findings: Sequence[Finding] = ()
     gaps: Sequence[str] = ()
@@ -55,7 +43,8 @@ class HostAnswer:
     def summary(self) -> str:
         """The answer in one line."""
         names = f"; aggregates: {', '.join(self.aggregates)}" if self.aggregates else ""
-        return f"{self.host}: {counts(self.gpus) if self.gpus or not self.gaps else 'its GPUs are unknown'}{names}"
+        gpus = links.counts(self.gpus) if self.gpus or not self.gaps else "its GPUs are unknown"
+        return f"{self.host}: {gpus}{names}"
 
 
 def answer(cloud: Connection, name: str, sources: WhySources) -> HostAnswer:
@@ -110,7 +99,7 @@ def _with_rows(answers: Answers, sources: WhySources, gaps: list[str]) -> Answer
     return replace(answers, **more, everything=known.everything, gaps=(*of_api, *known.gaps))  # type: ignore[arg-type]
 
 
-def _gpus(index: Index, fleet: Fleet, name: str, sources: WhySources) -> Iterator[HostGpu]:
+def _gpus(index: Index, fleet: Fleet, name: str, sources: WhySources) -> Iterator[links.HostGpu]:
     """The GPUs of the host's facts, of Nova and of Placement, by address."""
     facts, spec = index.facts(name), index.answers.spec
     offered = None
@@ -126,17 +115,17 @@ def _gpus(index: Index, fleet: Fleet, name: str, sources: WhySources) -> Iterato
         if verdict is None and facts is not None and gpu is not None and gpu.parent in of_facts:
             verdict = of_facts[gpu.parent]
         records = {
-            IN_SERVICE: _in_service(verdict, gpu),  # first: who takes a GPU out of service breaks other links with it
-            HOST: None if facts is None else address in facts.functions,
+            links.IN_SERVICE: _in_service(verdict, gpu),  # first: an outage breaks other links with it
+            links.HOST: None if facts is None else address in facts.functions,
             **_prepared(verdict),
-            DEVICE_SPEC: None if offered is None else address in offered,
+            links.DEVICE_SPEC: None if offered is None else address in offered,
             **_offered(index, name, address, gpu),
-            SERVICE: service == "up" if service else None,
+            links.SERVICE: service == "up" if service else None,
         }
         reasons = verdict.readiness.reasons if verdict else ()
-        if service in _CLOSED and all(records[link] is not False for link in (READY, BOUND)):
+        if service in _CLOSED and all(records[link] is not False for link in (links.READY, links.BOUND)):
             reasons = (finding(_CLOSED[service], place=name, step=f"nova-compute is {service}"),)
-        yield HostGpu(
+        yield links.HostGpu(
             address=address,
             host=name,
             model=verdict.gpu.name if verdict else gpu.model if gpu else "",
@@ -149,12 +138,12 @@ def _gpus(index: Index, fleet: Fleet, name: str, sources: WhySources) -> Iterato
 
 def _prepared(verdict: Verdict | None) -> Mapping[str, bool | None]:
     if verdict is None:
-        return {SPEC: None, READY: None, BOUND: None}
+        return {links.SPEC: None, links.READY: None, links.BOUND: None}
     known = verdict.state is not Readiness.UNKNOWN
     return {
-        SPEC: verdict.target is not None,
-        READY: verdict.state is not Readiness.BLOCKED if known else None,
-        BOUND: verdict.state is Readiness.READY if known else None,
+        links.SPEC: verdict.target is not None,
+        links.READY: verdict.state is not Readiness.BLOCKED if known else None,
+        links.BOUND: verdict.state is Readiness.READY if known else None,
     }
 
 
@@ -172,7 +161,7 @@ def _offered(index: Index, name: str, address: str, gpu: Gpu | None) -> Mapping[
     elif scheduled and gpu is not None:
         placed = False
     is_read = index.answers.has_all_rows or any(spot[0] == node for spot in index.rows)
-    return {ROW: row is not None if is_read else None, PLACEMENT: placed}
+    return {links.ROW: row is not None if is_read else None, links.PLACEMENT: placed}
 
 
 def _in_service(verdict: Verdict | None, gpu: Gpu | None) -> bool | None:
