@@ -17,7 +17,7 @@ from gpustack.nova_options.pci_values import traits as normalized
 from gpustack.nova_options.scheduler import Scheduler, by_devices
 from gpustack.novadb.model import NodeResources, Pool
 from gpustack.operate.capacity.aggregates import zone_of
-from gpustack.operate.capacity.model import ANY_NODE, Cards, Free, Host, Reason
+from gpustack.operate.capacity.model import ANY_NODE, Cards, Host, Reason
 from gpustack.operate.capacity.read import Rooms
 from gpustack.spec.attributes import required
 from gpustack.spec.hosts import models_for
@@ -113,7 +113,7 @@ class _View:
         return Host(
             uuid=hypervisor.uuid,
             name=hypervisor.host,
-            cards=None if cards is None else tuple(_merged(cards)),
+            cards=None if cards is None else tuple(cards),
             amounts=amounts,
             nodes=(compute.nodes or {}) if compute is not None else None,
             closed=_closed(hypervisor, compute) or self._elsewhere(metadata),
@@ -121,7 +121,7 @@ class _View:
             metadata=metadata,
             withheld=withheld,
             free=self._free(hypervisor, amounts),
-            surplus=tuple(_merged([entry for entry in surplus if entry.aliases])),
+            surplus=tuple(entry for entry in surplus if entry.aliases),
             others=others,
             instances=0 if self.empty else hypervisor.instances,
             traits=rooms.traits.get(hypervisor.uuid, frozenset()),
@@ -168,11 +168,11 @@ class _View:
         of = self._aliases
         return of(gpu.vendor_id, gpu.product_id, gpu.resource_class, gpu.traits, dev_type=gpu.dev_type)
 
-    def _free(self, hypervisor: Hypervisor, amounts: Mapping[str, int]) -> Free:
+    def _free(self, hypervisor: Hypervisor, amounts: Mapping[str, int]) -> tuple[float, float, float]:
         cpus = amounts.get("VCPU", 0) + amounts.get("PCPU", 0)
         if self.empty:
-            return Free(ram=amounts.get("MEMORY_MB", 0), cpus=cpus, disk=amounts.get("DISK_GB", 0) * 1024)
-        return Free(ram=hypervisor.ram, cpus=cpus, disk=hypervisor.disk)
+            return amounts.get("MEMORY_MB", 0), cpus, amounts.get("DISK_GB", 0) * 1024
+        return hypervisor.ram, cpus, hypervisor.disk
 
     def _of_pools(self, pools: Sequence[Pool], gpus: Sequence[Gpu]) -> Iterator[Cards]:
         """The free devices of Nova; of those that Placement has too, the ones that are free in both."""
@@ -272,14 +272,6 @@ def _closed(hypervisor: Hypervisor, compute: NodeResources | None) -> Reason | N
 def _node(gpu: Gpu) -> int | None:
     """The NUMA node of a GPU of Placement, which only a snapshot or a row has."""
     return ANY_NODE if gpu.numa_node is None else gpu.numa_node
-
-
-def _merged(cards: Sequence[Cards]) -> Iterator[Cards]:
-    counts: Counter[tuple[frozenset[str], int | None, str]] = Counter()
-    for entry in cards:
-        counts[entry.aliases, entry.node, entry.provider] += entry.count
-    for (aliases, node, provider), count in counts.items():
-        yield Cards(aliases=aliases, node=node, provider=provider, count=count)
 
 
 def _requested(spec: Spec) -> Iterator[Kind]:

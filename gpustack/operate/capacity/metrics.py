@@ -14,5 +14,5 @@ def families(counted: Iterable[Capacity]) -> Iterator[Metric]:
         "gpustack_flavor_free",
         "Instances of a flavor that still fit, if only this flavor is booted.",
         ("flavor",),
-        {(capacity.demand.flavor,): capacity.least for capacity in counted if capacity.exact},
+        {(capacity.demand.flavor,): capacity.least for capacity in counted if capacity.least == capacity.most},
     )

@@ -67,18 +67,6 @@ class Cards:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Free:
-    """The weights of a host, as Nova's scheduler has them: MiB, processors and MiB.
-
-    They may be less than zero.
-    """
-
-    ram: float = 0
-    cpus: float = 0
-    disk: float = 0
-
-
-@dataclass(frozen=True, kw_only=True)
 class Host:
     """A compute node with its free resources.
 
@@ -90,6 +78,7 @@ class Host:
     :ivar zone: its availability zone; empty for Nova's default zone.
     :ivar metadata: all values of each key of its aggregates.
     :ivar withheld: GPUs that no instance gets: the number by alias and reason.
+    :ivar free: as the scheduler weighs it: MiB of RAM, processors and MiB of disk, which may be less than zero.
     :ivar surplus: devices that are free in Placement only: Nova's rows hold them.
     :ivar others: free PCI devices that are no GPU of the spec.
     :ivar instances: how many Nova counts on it.
@@ -107,7 +96,7 @@ class Host:
     zone: str = ""
     metadata: Mapping[str, frozenset[str]] = field(default_factory=dict)
     withheld: Mapping[tuple[str, Reason], int] = field(default_factory=dict)
-    free: Free = Free()
+    free: tuple[float, float, float] = (0, 0, 0)
     surplus: tuple[Cards, ...] = ()
     others: int = 0
     instances: int = 0
@@ -301,8 +290,3 @@ class Capacity:
     hosts: tuple[HostCapacity, ...] = ()
     limits: tuple[Limit, ...] = ()
     doubts: tuple[str, ...] = ()
-
-    @property
-    def exact(self) -> bool:
-        """Whether the number is certain."""
-        return self.least == self.most

@@ -220,7 +220,7 @@ class Room:
         self.groups, self.surplus = _grouped(host.cards or ()), _grouped(host.surplus)
         self.free = sum(self.groups.values()) + host.others
         """All free PCI devices."""
-        self.ram, self.cpus, self.disk = host.free.ram, host.free.cpus, host.free.disk
+        self.ram, self.cpus, self.disk = host.free
         self.instances = host.instances
 
     def count(self, aliases: frozenset[str], *nodes: int) -> int:

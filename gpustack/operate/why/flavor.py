@@ -1,6 +1,6 @@
 """Why instances of a flavor find no host: the first step of Nova that refuses each host. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gpustack.base.columns import Column, described
@@ -88,11 +88,6 @@ def _range(amounts: Mapping[str, int | str | None]) -> str:
     return f"{text} on {name}" if len({*texts.values()}) > 1 else text
 
 
-def steps_of(done: Walk) -> Iterator[dict[str, object]]:
-    """Every step as plain data."""
-    return (described(STEP_COLUMNS, step) for step in done.steps)
-
-
 def columns(*, later: bool) -> tuple[Column[Cause], ...]:
     """The columns of causes.
 
@@ -106,7 +101,7 @@ def columns(*, later: bool) -> tuple[Column[Cause], ...]:
         Column("code", lambda cause: cause.finding.code.value, "Code"),
         Column("fix", lambda cause: cause.finding.remedy, "Fix"),
         Column("later", lambda cause: cause.later, "Later" if later else "", lambda cause: ", ".join(cause.later)),
-        Column("steps", lambda cause: {host: list(steps_of(done)) for host, done in cause.walks.items()}),
+        Column("steps", lambda c: {h: [described(STEP_COLUMNS, s) for s in done.steps] for h, done in c.walks.items()}),
     )
 
 

@@ -15,7 +15,7 @@ from gpustack.cli.app import main
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.operate.capacity import read
 from gpustack.operate.capacity.assess import State
-from gpustack.operate.capacity.model import Cards, Free, Host
+from gpustack.operate.capacity.model import Cards, Host
 
 SPEC = """
 version: 1
@@ -32,7 +32,7 @@ HOSTS = tuple(
         name=f"gpu{number}",
         cards=(Cards(aliases=frozenset({"k4200"}), count=3 if number == 1 else 4),),
         amounts=AMOUNTS,
-        free=Free(ram=1 << 17, cpus=32, disk=1024000),
+        free=(1 << 17, 32, 1024000),
     )
     for number in range(1, 5)
 )

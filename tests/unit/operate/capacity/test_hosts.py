@@ -13,7 +13,7 @@ from gpustack.hosts.facts.store import parse_host
 from gpustack.nova_options.aggregates import Aggregate
 from gpustack.novadb.model import NodeResources, NumaNode, Pool
 from gpustack.operate.capacity.hosts import Sources, hosts
-from gpustack.operate.capacity.model import ANY_NODE, Cards, Free, Host, Reason
+from gpustack.operate.capacity.model import ANY_NODE, Cards, Host, Reason
 from gpustack.operate.capacity.read import Rooms
 from gpustack.spec.load import parse_spec
 from gpustack.spec.model import Spec
@@ -65,14 +65,14 @@ def test_free_gpus_of_placement_are_counted_and_others_withheld() -> None:
     assert host.cards == (Cards(aliases=ALIAS, node=ANY_NODE, count=1),)
     assert host.withheld == {("k4200", Reason.RESERVED): 1, ("k4200", Reason.INCONSISTENT): 1}
     assert host.amounts == AMOUNTS
-    assert host.free == Free(ram=1, cpus=32, disk=3)
+    assert host.free == (1, 32, 3)
     assert (host.others, host.shares_disk) == (0, False)
 
 
 @pytest.mark.parametrize(
-    ("empty", "free"), [(False, Free(ram=1, disk=3)), (True, Free())], ids=["with instances", "as if empty"]
+    ("empty", "free"), [(False, (1, 0, 3)), (True, (0, 0, 0))], ids=["with instances", "as if empty"]
 )
-def test_a_host_without_free_memory_has_no_free_amounts(empty: bool, free: Free) -> None:
+def test_a_host_without_free_memory_has_no_free_amounts(empty: bool, free: tuple[int, int, int]) -> None:
     """Placement does not list such a host."""
     found = sources("gpu1", fleet=Fleet(gpus=(gpu("gpu1", 0x81),)), rooms=Rooms())
     (host,) = hosts(SCHEDULE, found, empty=empty)
@@ -191,8 +191,8 @@ def test_as_if_empty_counts_the_gpus_of_instances_too() -> None:
     )
     rooms = Rooms(amounts={"uuid-gpu1": {"VCPU": 1}}, capacities={"uuid-gpu1": AMOUNTS})
     (host,) = hosts(SCHEDULE, sources("gpu1", fleet=fleet, rooms=rooms), empty=True)
-    assert host.cards == (Cards(aliases=ALIAS, node=ANY_NODE, count=3),)
-    assert (host.amounts, host.free) == (AMOUNTS, Free(ram=4096, cpus=32, disk=102400))
+    assert host.cards == (Cards(aliases=ALIAS, node=ANY_NODE),) * 3
+    assert (host.amounts, host.free) == (AMOUNTS, (4096, 32, 102400))
 
 
 def test_devices_of_the_databases_count_if_placement_has_them_free_too() -> None:
@@ -206,7 +206,7 @@ def test_devices_of_the_databases_count_if_placement_has_them_free_too() -> None
     (with_placement,) = hosts(SCHEDULE, sources("gpu1", fleet=fleet, computes=computes))
     assert with_placement.cards == (Cards(aliases=ALIAS, node=0, count=1),)
     (without,) = hosts(OFF, sources("gpu1", computes=computes))
-    assert without.cards == (Cards(aliases=ALIAS, node=0, count=1), Cards(aliases=ALIAS, node=1, count=2))
+    assert without.cards == (Cards(aliases=ALIAS, node=0), *[Cards(aliases=ALIAS, node=1)] * 2)
     assert without.nodes == nodes
     assert (with_placement.others, without.others) == (3, 1)
 
@@ -339,7 +339,7 @@ def test_devices_that_are_free_in_placement_only_are_a_surplus() -> None:
     pool = Pool(vendor="10de", product="11b4", dev_type="type-PCI", node=0, count=1, address="0000:81:00.0")
     computes = {"uuid-gpu1": NodeResources(uuid="uuid-gpu1", name="gpu1", pools=(pool,), nodes=None)}
     (host,) = hosts(SCHEDULE, sources("gpu1", fleet=Fleet(gpus=gpus), computes=computes))
-    assert (host.count(ALIAS), host.surplus) == (1, (Cards(aliases=ALIAS, count=2),))
+    assert (host.count(ALIAS), host.surplus) == (1, (Cards(aliases=ALIAS),) * 2)
 
 
 def test_hosts_of_a_disabled_cell_are_closed() -> None:

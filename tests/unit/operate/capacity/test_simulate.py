@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from gpustack.operate.capacity.model import Cards, Demand, Free, Host, Reason
+from gpustack.operate.capacity.model import Cards, Demand, Host, Reason
 from gpustack.operate.capacity.simulate import Outcome, Tally, bar, gpus, simulate, svg
 from gpustack.operate.capacity.stream import Request, poisson
 from gpustack.operate.capacity.weights import Multipliers
@@ -26,7 +26,7 @@ def demand(count: int) -> Demand:
 
 def host(name: str, gpus: int = 8) -> Host:
     amounts = {"VCPU": 128, "MEMORY_MB": 1 << 20, "DISK_GB": 10_000}
-    free = Free(ram=1 << 20, cpus=128, disk=10_000 * 1024)
+    free = (1 << 20, 128, 10_000 * 1024)
     return Host(uuid=name, name=name, cards=(Cards(aliases=ALIAS, count=gpus),), amounts=amounts, free=free)
 
 

@@ -15,7 +15,7 @@ from gpustack.nova_options.scheduler import Scheduler
 from gpustack.novadb.model import NumaNode
 from gpustack.operate.capacity.model import Cards, Demand, Host, Outcome, Reason, Step
 from gpustack.operate.capacity.topology import GuestNode, Topology
-from gpustack.operate.why.flavor import STEP_COLUMNS, causes, columns, steps_of
+from gpustack.operate.why.flavor import STEP_COLUMNS, causes, columns
 
 CARDS = (Cards(aliases=frozenset({"k4200"}), count=4),)
 HOST = Host(uuid="a", name="a", cards=CARDS, amounts={"VCPU": 8, "MEMORY_MB": 8192})
@@ -75,7 +75,7 @@ def test_data_have_every_step_and_people_the_first() -> None:
     cells = {column.key: column.value(cause) for column in columns(later=False)}
     assert [step["step"] for step in cells["steps"]["b"]] == [step.name for step in cause.walks["b"].steps]  # type: ignore[index]
     assert "later" not in {column.key for column in columns(later=False) if column.title}
-    steps = {str(step["step"]): step for step in steps_of(cause.walks["b"])}
+    steps = {str(step["step"]): step for step in cells["steps"]["b"]}
     outcomes = {name: step["outcome"] for name, step in steps.items()}
     assert (outcomes["API"], outcomes["Placement: VCPU"]) == ("passed", "failed")
     assert (steps["Placement: VCPU"]["available"], steps["Placement: VCPU"]["doubt"]) == (1, None)
