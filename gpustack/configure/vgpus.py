@@ -93,7 +93,7 @@ def left_out(hosts: Sequence[Host], sections: Iterable[TypeSection], read: CardT
         for count in cards:
             offered += count if offered + count <= most else 0
         if offered < min(most, sum(cards)):
-            what = f"of {sum(cards)} on the cards of {host.hostname}, Nova offers {offered}: it leaves out whole cards"
+            what = f"of {sum(cards)} on the cards of {host.hostname}, Nova offers {offered}, without a part of a card"
             yield Problem(type=section.type, at="max_instances", what=f"{section.type}: max_instances = {most}; {what}")
 
 

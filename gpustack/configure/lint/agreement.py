@@ -210,8 +210,7 @@ def _kinds(host: Host, ids: tuple[str, ...], listed: Collection[str] | None = No
     """
     kinds: dict[str, bool] = {}
     for gpu in gpus(host):
-        parts = [part for part in (gpu.main, *gpu.virtual) if (part.vendor, part.product) == ids]
-        for part in parts:
-            if listed is None or part.address in listed:
+        for part in (gpu.main, *gpu.virtual):
+            if (part.vendor, part.product) == ids and (listed is None or part.address in listed):
                 kinds[part.dev_type] = part is gpu.main and bool(part.sriov_totalvfs) and not gpu.virtual
     return kinds

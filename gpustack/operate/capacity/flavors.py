@@ -115,7 +115,6 @@ def demand_of(
     request = numa.BootRequest(vcpus=sizes.vcpus, ram=sizes.ram, specs=specs, image=image or {})
     models = [model for alias in gpus for model in spec.models_of(alias)]
     policies = [spec.models[model].numa_policy for model in models]
-    of_alias = "required" if "required" in policies else next(filter(None, policies), None)
     topology: numa.Topology | None = None
     requests, affinity, refused = [PlacementRequest(amounts={})], "", ""
     try:
@@ -130,6 +129,7 @@ def demand_of(
     classes = _classes(spec, gpus) if by_devices(scheduler, spec) else ()
     # Placement finds every combination. Without it, the first alias can take the GPUs that only the second one needs.
     shared = [] if classes or len(set(models)) == len(models) else [f"the order of {', '.join(gpus)}"]
+    unusual = ((name, value) for name, value in request.image.items() if value.lower() not in _USUAL)
     second = requests[1] if len(requests) > 1 and not (scheduler and scheduler.fallback is False) else None
     return Demand(
         flavor=name,
@@ -142,11 +142,11 @@ def demand_of(
         ram=sizes.ram,
         disk=sizes.disk + sizes.ephemeral,
         topology=topology,
-        policy=affinity or of_alias or "legacy",
+        policy=affinity or ("required" if "required" in policies else next(filter(None, policies), "legacy")),
         aggregate=_aggregate(specs, every=bool(scheduler and scheduler.enables(EXTRA_SPECS))),
         unmodelled=(
             *sorted(k for k, v in specs.items() if k != OLD_HIDE and _UNMODELLED.match(f"{k}={v}")),
-            *(f"the image's {k}" for k, v in request.image.items() if _restricts(k, v)),
+            *(f"the image's {k}" for k, v in unusual if _OF_IMAGE.match(f"{k}={v}")),
             *shared,
             *([IMAGES] if image and scheduler and scheduler.enables(IMAGES) else []),
         ),
@@ -224,10 +224,6 @@ def _required(request: numa.BootRequest) -> set[str]:
     if request.either("tpm_version"):
         traits.add(f"COMPUTE_SECURITY_TPM_{'CRB' if request.either('tpm_model') == 'tpm-crb' else 'TIS'}")
     return traits - {""}
-
-
-def _restricts(name: str, value: str) -> bool:
-    return bool(_OF_IMAGE.match(f"{name}={value}")) and value.lower() not in _USUAL
 
 
 def _classes(spec: Spec, gpus: Mapping[str, int]) -> tuple[str, ...]:

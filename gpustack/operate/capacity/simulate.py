@@ -8,7 +8,7 @@ Bars of refused requests: as text, and as SVG. Pure.
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
 from gpustack.nova_options.scheduler import Scheduler
@@ -62,23 +62,6 @@ class Outcome:
         )
 
 
-@dataclass(kw_only=True)
-class _Means:
-    """Means over time."""
-
-    since: float = 0.0
-    spans: list[tuple[float, float, float]] = field(default_factory=list)
-
-    def add(self, time: float, use: float, fragments: float) -> None:
-        """Count the state since the last time."""
-        self.spans.append((time - self.since, use, fragments))
-        self.since = time
-
-    def mean(self, column: int) -> float:
-        total = sum(span[0] for span in self.spans)
-        return sum(span[0] * span[column] for span in self.spans) / total if total else 0.0
-
-
 def simulate(
     hosts: Sequence[Host], requests: Sequence[Request], setting: str, multipliers: Multipliers, *, skipped: int = 0
 ) -> Outcome:
@@ -87,11 +70,11 @@ def simulate(
     :param setting: the name of the setting.
     :param skipped: the number of first requests that are not counted, until the fleet has filled up.
     """
-    fleet = _Fleet([Room(host) for host in hosts if not host.closed], requests)
+    since = requests[skipped].time if skipped < len(requests) else 0.0
+    fleet = _Fleet([Room(host) for host in hosts if not host.closed], requests, since)
     tallies: dict[str, Tally] = {}
-    means = _Means(since=requests[skipped].time if skipped < len(requests) else 0.0)
     for number, request in enumerate(requests):
-        fleet.advance(request.time, means if number > skipped else None)
+        fleet.advance(request.time, is_counted=number > skipped)
         refused = fleet.boot(request, multipliers)
         if number < skipped:
             continue
@@ -103,16 +86,20 @@ def simulate(
     return Outcome(
         setting=setting,
         tallies={name: tallies[name] for name in names if name in tallies},
-        use=means.mean(1),
-        fragments=means.mean(2),
+        use=fleet.mean(1),
+        fragments=fleet.mean(2),
     )
 
 
 class _Fleet:
-    """The hosts, and the instances until the end of their lives."""
+    """The hosts, and the instances until the end of their lives.
 
-    def __init__(self, rooms: list[Room], requests: Sequence[Request]) -> None:
-        self.rooms = rooms
+    :ivar spans: how long each state lasted since ``since``, with the GPUs in use and those in fragments.
+    """
+
+    def __init__(self, rooms: list[Room], requests: Sequence[Request], since: float) -> None:
+        self.rooms, self.since = rooms, since
+        self.spans: list[tuple[float, float, float]] = []
         self.largest = max((request.demand.count for request in requests), default=0)
         aliases = frozenset[str]().union(*(request.demand.aliases for request in requests))
         self.counts = [room.count(aliases) for room in rooms]
@@ -120,14 +107,14 @@ class _Fleet:
         self.ends: list[tuple[float, int, int, Claim]] = []
         self.started = 0
 
-    def advance(self, time: float, means: _Means | None) -> None:
+    def advance(self, time: float, *, is_counted: bool) -> None:
         """Delete the instances whose lives have ended."""
         while self.ends and self.ends[0][0] <= time:
             end, _started, index, taken = heapq.heappop(self.ends)
-            self._measure(end, means)
+            self._measure(end, is_counted=is_counted)
             self.rooms[index].apply(taken, sign=1)
             self._changed(index, taken.demand.count)
-        self._measure(time, means)
+        self._measure(time, is_counted=is_counted)
 
     def boot(self, request: Request, multipliers: Multipliers) -> bool:
         """Boot an instance; return whether it is refused."""
@@ -147,11 +134,17 @@ class _Fleet:
         self.counts[index] += count
         self.free += count
 
-    def _measure(self, time: float, means: _Means | None) -> None:
-        if means is None or not self.total:
-            return
-        small = sum(count for count in self.counts if count < self.largest)
-        means.add(time, 1 - self.free / self.total, small / self.free if self.free else 0.0)
+    def mean(self, column: int) -> float:
+        """The mean of a column of the spans over time."""
+        total = sum(span[0] for span in self.spans)
+        return sum(span[0] * span[column] for span in self.spans) / total if total else 0.0
+
+    def _measure(self, time: float, *, is_counted: bool) -> None:
+        if is_counted and self.total:
+            small = sum(count for count in self.counts if count < self.largest)
+            use, fragments = 1 - self.free / self.total, small / self.free if self.free else 0.0
+            self.spans.append((time - self.since, use, fragments))
+            self.since = time
 
 
 def gpus(hosts: Sequence[Host], demands: Sequence[Demand]) -> int:

@@ -60,12 +60,7 @@ HOST_COLUMNS: tuple[Column[tuple[Demand, HostCapacity]], ...] = (
     Column("zone", lambda row: row[1].zone or None, "Zone"),
     Column("fits", lambda row: row[1].fits, "Fits"),
     Column("gpus_left", lambda row: row[1].left, "GPUs left"),
-    Column(
-        "reason",
-        lambda row: row[1].reason and row[1].reason.value,
-        "Limit",
-        lambda row: host_text(row[1].reason, row[0]),
-    ),
+    Column("reason", lambda r: r[1].reason and r[1].reason.value, "Limit", lambda r: host_text(r[1].reason, r[0])),
 )
 """The columns of a flavor on each host."""
 COLUMNS: tuple[Column[Capacity], ...] = (
