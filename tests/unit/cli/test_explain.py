@@ -45,6 +45,7 @@ def test_several_cards_are_listed(gpustack):
         ("GPU999", "codes begin with GPU0, "),
         ("migration-pined", "did you mean migration-pinned?"),
         ("sl", "classes: A ("),
+        ("0000:65:00.0", "for a GPU of a host: gpustack gpu show HOST 0000:65:00.0"),
         ("WARNING GPU002 gpu05: the IOMMU is not active", "did you mean GPU002?"),
         ("NVRM: Xid (PCI:0000:65:00): 79, it's lost", "for a message of a kernel: gpustack explain --message 'NVRM: "),
     ],
