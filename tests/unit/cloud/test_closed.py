@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpustack.base.errors import PlanError
-from gpustack.cloud.closed import MAINTENANCE, UNSTATED, Reasons, gpu_reason, parse, reasons_of
+from gpustack.base.errors import PlanError, UsageError
+from gpustack.cloud.closed import MAINTENANCE, UNSTATED, Reasons, gpu_reason, parse, reasons_of, service_of
 from gpustack.cloud.compute import Service
 
 NAMES = st.one_of(
@@ -170,3 +170,16 @@ def test_a_text_is_stored_as_it_is_if_it_fits(text: str, stored: str) -> None:
 def test_texts_of_several_reasons_are_cut_at_one_length() -> None:
     reasons = Reasons().plus(MAINTENANCE, "x" * 120).plus(gpu_reason("0000:81:00.0"), "y" * 121)
     assert reasons.to_text() == f"gpustack: maintenance ({'x' * 57}...); GPU 81:00.0 ({'y' * 57}...)"
+
+
+@pytest.mark.parametrize(
+    ("count", "what", "step"),
+    [(0, "has no nova-compute service on gpu1", "name the host"), (2, "has 2 nova-compute services", "delete the")],
+)
+def test_a_host_has_one_service(monkeypatch: pytest.MonkeyPatch, count: int, what: str, step: str) -> None:
+    """Two cells may have a service of one name: which of them is that of the host is not known."""
+    found = tuple(Service(id=str(number), host="gpu1") for number in range(count))
+    monkeypatch.setattr("gpustack.cloud.compute.services", lambda cloud, host: found)
+    with pytest.raises(UsageError, match=what) as raised:
+        service_of(None, "gpu1")  # type: ignore[arg-type]
+    assert (raised.value.remedy or "").startswith(step)
