@@ -11,9 +11,10 @@ import re
 import stat
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from gpustack.changes.change import ChangeOutcome, ChangeResult, CloudChange, Gu
 from gpustack.changes.journal_file import RESTORE, JournalFile, read_lines
 from gpustack.changes.journal_lines import VERSION, PlannedChange, RunHead, RunLine
 
-_FORMAT = "gpustack_change"
+_FORMAT, _ID = "gpustack_change", "%Y%m%dT%H%M%S%fZ"
 Former = Mapping[str, Callable[[Mapping[str, Any]], CloudChange]]
 """By the first key of a journal of 0.1.0, what makes a change of a line that begins one, and of the line with its end.
 """
@@ -78,8 +79,12 @@ class UnbegunError(JournalError):
 
 
 def new_id() -> str:
-    """A new ID, which sorts by time."""
-    return f"{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}"
+    """A new ID, which sorts by time, and after those of all journals if the clock was set back."""
+    now = datetime.now(UTC)
+    for path in directory().glob("*.jsonl"):
+        with suppress(OverflowError, ValueError):
+            now = max(now, datetime.strptime(f"{path.stem}+0000", f"{_ID}%z") + timedelta(microseconds=1))
+    return now.strftime(_ID)
 
 
 def directory() -> Path:
@@ -217,12 +222,16 @@ def _former_record(
 
 
 def refuse_alike(changes: Sequence[PlannedChange]) -> None:
-    """Refuse changes of which two have one key.
+    """Refuse changes of which two have one key, or need one another.
 
     :raises ValueError: if there are such changes.
     """
     if len({change.key for change in changes}) != len(changes):
         raise ValueError("two changes have one key")
+    try:
+        TopologicalSorter({change.key: {*change.needs, *change.after} for change in changes}).prepare()
+    except CycleError as error:
+        raise ValueError("changes need one another") from error
 
 
 def refuse_shared(path: Path) -> None:

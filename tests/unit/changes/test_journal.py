@@ -258,3 +258,23 @@ def test_a_file_of_another_user_is_refused() -> None:
     with pytest.raises(JournalError, match=r"others can write this file \(owner 4711\)") as refusal:
         journal.read(path)
     assert f"sudo chown 0 {path}" in str(refusal.value)  # chmod would change nothing
+
+
+def test_ids_sort_in_the_order_of_runs_although_the_clock_is_set_back() -> None:
+    """Without an ID, an undo reverts the run whose ID sorts last."""
+    first = journal.directory() / "29991124T061500999999Z.jsonl"
+    first.parent.mkdir(parents=True)
+    for name in (first.name, "20991124T061500999999Z.jsonl", "by-hand.jsonl"):
+        first.with_name(name).touch()
+    assert journal.new_id() == "29991124T061501000000Z"
+
+
+@pytest.mark.parametrize("link", ["needs", "after"])
+def test_changes_that_need_one_another_are_refused(link: str) -> None:
+    """Somebody edited the journal; a run of such changes would not end."""
+    path = written(*ALL_DONE)
+    changes = [
+        {**made.to_record(), link: [other.key]} for made, other in zip(CHANGES, CHANGES[1:] + CHANGES[:1], strict=True)
+    ]
+    with pytest.raises(JournalError, match="changes need one another"):
+        journal.read(edited(path, 0, changes=changes))
