@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 from gpustack.base.errors import CloudError, GpustackError, JournalError
 from gpustack.base.text import printable
@@ -39,20 +39,10 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _STOPPED = "the run was stopped"
 
 
-class Recorder(Protocol):
-    """Records changes, as :class:`gpustack.changes.journal.RunJournal` does."""
-
-    def begin(self, change: CloudChange, payload: Mapping[str, Any] | None = None) -> None:
-        """Record that a change begins, and what its undo needs; :class:`JournalError` if that can't be written."""
-
-    def end(self, outcome: ChangeOutcome) -> None:
-        """Record an outcome. Raises :class:`JournalError` if the line can't be written."""
-
-
 def run(
     changes: Sequence[CloudChange],
     apis: Mapping[str, Any],
-    recorder: Recorder | None,
+    recorder: RunJournal | None,
     *,
     jobs: int = 1,
     stop: threading.Event | None = None,
@@ -123,7 +113,7 @@ def recorded_run(
 class _Run:
     changes: Mapping[str, CloudChange]
     apis: Mapping[str, Any]
-    recorder: Recorder | None
+    recorder: RunJournal | None
     stop: threading.Event
     tell: Callable[[ChangeOutcome], None]
     outcomes: dict[str, ChangeOutcome] = field(default_factory=dict)
@@ -196,7 +186,7 @@ class _Run:
             made = [outcome.change for outcome in self.outcomes.values() if outcome.result is ChangeResult.DONE]
             return without_a_write(change, api, made) or ChangeOutcome(change=change, result=ChangeResult.DONE)
 
-    def _checked(self, change: CloudChange, api: Any, recorder: Recorder) -> ChangeOutcome:  # noqa: ANN401
+    def _checked(self, change: CloudChange, api: Any, recorder: RunJournal) -> ChangeOutcome:  # noqa: ANN401
         try:
             if (ended := without_a_write(change, api)) is not None:
                 return ended

@@ -149,29 +149,22 @@ class _Order:
         after, default = before if unit.moves_access else (), ""
         earlier = [part for other in needed for part in other.parts]
         for part in unit.parts:
-            alike = [change.key for other in earlier if self._concern_one(part, other) for change in other]
+            subjects = self._subjects(part)
+            pairs = [(other, zip(subjects, self._subjects(other), strict=True)) for other in earlier]
+            alike = [c.key for other, pair in pairs if all(a & b or ANYBODY in a | b for a, b in pair) for c in other]
             for number, change in enumerate(part):
                 is_default = isinstance(change, LimitChange) and change.of_default
                 own = unit.keys[:number] if is_default else filter(None, (default,))
                 yield replace(change, needs=tuple(dict.fromkeys((*change.needs, *alike, *own))), after=after)
                 after, default = (change.key,), change.key if is_default else default
 
-    def _concern_one(self, *parts: Sequence[CloudChange]) -> bool:
-        """Whether two parts can move the access of one project to one kind of GPU."""
-        pairs = zip(*map(self._subjects, parts), strict=True)
-        return all(one is None or other is None or one & other for one, other in pairs)
-
-    def _subjects(self, part: Sequence[CloudChange]) -> Iterator[set[str] | None]:
-        """The projects, and the kinds of GPUs, whose access a part moves; None for all."""
-        change = part[0]
-        if isinstance(change, LimitChange):
-            projects = {limit.about["project"] for limit in part}
-            yield from (None if ANYBODY in projects else projects, {change.about["resource_class"]})
-            return
-        rights = (right for name, right in self._flavors if name == change.id)
+    def _subjects(self, part: Sequence[CloudChange]) -> tuple[set[str], set[str]]:
+        """The projects, and the kinds of GPUs, whose access a part moves; an empty name stands for all."""
+        projects = [c.wanted if isinstance(c, AccessChange) else [c.about.get("project", ANYBODY)] for c in part]
+        rights = (right for change in part for name, right in self._flavors if name == change.id)
         gpus = {self._begin.classes.get(gpu, gpu) for right in rights for gpu in right.gpus}
-        yield set(change.wanted) if isinstance(change, AccessChange) else None
-        yield gpus if isinstance(change, AccessChange | FlavorChange) else None
+        others = (change for change in part if not isinstance(change, AccessChange | FlavorChange))
+        return set().union(*projects), gpus.union(change.about.get("resource_class", ANYBODY) for change in others)
 
     def _next(self) -> list[_Unit]:
         ready = [unit for unit in self._waiting if unit.is_ready(self._done, self._known)]
