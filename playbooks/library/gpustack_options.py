@@ -8,6 +8,7 @@ module: gpustack_options
 short_description: Resolve the options of a role before the host is read
 description:
   - Takes each option of the task's role from the variables. The role's argument specification defines their types.
+  - Fails if a variable that plays read, such as C(gpustack_serial), is set in the inventory, or is no number of hosts.
   - 'Register the result: facts of a host never replace a registered variable, so a host can''t choose options.'
 extends_documentation_fragment:
   - ansible.builtin.action_common_attributes

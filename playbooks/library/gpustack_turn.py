@@ -8,7 +8,6 @@ module: gpustack_turn
 short_description: Begin the turn of a batch of hosts
 description:
   - 'Fails if a host of an earlier batch became unreachable while it was changed: Ansible counts failed hosts only.'
-  - 'Fails if the batch would contain all hosts because a size is below 1.'
 options:
   max_fail_percentage:
     description:
