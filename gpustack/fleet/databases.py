@@ -14,12 +14,11 @@ from gpustack.fleet.answers import Answers, Row, Verdict
 from gpustack.fleet.model import Gap, Source
 from gpustack.hosts.facts.model import Host
 from gpustack.novadb import hardware
-from gpustack.novadb.cells import Cell
 from gpustack.novadb.nodes import numa_nodes
 from gpustack.novadb.owners import InstanceRecord, records
 from gpustack.novadb.read import CellReader
 from gpustack.novadb.reading import reading
-from gpustack.novadb.sources import Sources
+from gpustack.novadb.sources import Cell, Sources
 from gpustack.repair import plan, rules
 from gpustack.repair.classes import label
 from gpustack.repair.rules import q_allocation_drift

@@ -8,8 +8,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from gpustack.novadb import databases, schema, tables
-from gpustack.novadb.cells import Cell
 from gpustack.novadb.owners import batches, spellings
+from gpustack.novadb.sources import Cell
 
 Record = Mapping[str, Any]
 """A row by column, without the columns that the database lacks."""

@@ -18,7 +18,7 @@ from gpustack.base import silence
 from gpustack.base.errors import DatabaseError
 from gpustack.nova_options.masking import without
 from gpustack.novadb import connection_options
-from gpustack.novadb.values import DAMAGE
+from gpustack.novadb.model import DAMAGE
 
 # From the database kind in Nova's connection to the driver that gpustack depends on.
 _DRIVERS = {

@@ -11,10 +11,9 @@ import sqlalchemy as sa
 
 from gpustack.base.errors import DatabaseError
 from gpustack.novadb import tables
-from gpustack.novadb.cells import Cell
 from gpustack.novadb.databases import snapshot
-from gpustack.novadb.model import NodeResources, NumaNode, Pool
-from gpustack.novadb.values import DAMAGE
+from gpustack.novadb.model import DAMAGE, NodeResources, NumaNode, Pool
+from gpustack.novadb.sources import Cell
 
 _TABLE = tables.compute_nodes.c
 _QUERY = sa.select(

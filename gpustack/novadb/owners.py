@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from gpustack.novadb import tables
-from gpustack.novadb.model import Instance
-from gpustack.novadb.values import DAMAGE, UNREADABLE, parsed
+from gpustack.novadb.model import DAMAGE, UNREADABLE, Instance, parsed
 
 # Few round trips, and below every database's limit of parameters (SQLite before 3.32: 999).
 BATCH = 500

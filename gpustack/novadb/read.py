@@ -17,13 +17,12 @@ import sqlalchemy as sa
 from gpustack.base.hostnames import find, index, short
 from gpustack.novadb import moves, tables
 from gpustack.novadb.counts import INSTANCES, RESIDENTS, NodeCounts, count_nodes
-from gpustack.novadb.model import ComputeNode, Instance, Migration, PciRow, Place, Service, place
+from gpustack.novadb.model import DAMAGE, UNREADABLE, ComputeNode, Instance, Migration, PciRow, Place, Service, place
 from gpustack.novadb.nodes import nodes_called, nodes_of_guests, nodes_with_rows, nodes_with_uuids
 from gpustack.novadb.other_cells import Elsewhere, Identity, OtherCells
 from gpustack.novadb.owners import BATCH, batches, instance, instance_columns, read_instances
 from gpustack.novadb.requests import UNREADABLE_REQUESTS, Asked, add_requests, parse_requests, read_requests
 from gpustack.novadb.schema import DatabaseSchema
-from gpustack.novadb.values import DAMAGE, UNREADABLE
 from gpustack.novadb.view import NodeView, Owner
 
 _NODES_AT_ONCE = 100

@@ -7,11 +7,10 @@ from typing import Protocol
 
 from gpustack.base.errors import DatabaseError
 from gpustack.novadb import databases, read, schema
-from gpustack.novadb.cells import Cell
-from gpustack.novadb.clock import Clock
+from gpustack.novadb.model import DAMAGE
 from gpustack.novadb.other_cells import OtherCells
-from gpustack.novadb.sources import Sources
-from gpustack.novadb.values import DAMAGE
+from gpustack.novadb.sources import Cell, Sources
+from gpustack.novadb.view import Clock
 
 
 class Scope(Protocol):

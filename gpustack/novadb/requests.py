@@ -6,9 +6,8 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from gpustack.novadb import tables
-from gpustack.novadb.model import Request
+from gpustack.novadb.model import DAMAGE, Request, count, parsed
 from gpustack.novadb.owners import batches, spellings
-from gpustack.novadb.values import DAMAGE, count, parsed
 
 
 class Asked(NamedTuple):

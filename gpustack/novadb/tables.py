@@ -9,7 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gpustack.novadb.values import Moment
+from gpustack.novadb.model import Moment
 
 metadata = sa.MetaData()
 

@@ -12,7 +12,7 @@ from typing import Any
 from gpustack.base.errors import CloudError
 from gpustack.changes.change import Begin, ChangeResult, Ended
 from gpustack.cloud import Connection, placement
-from gpustack.novadb.cells import Cell
+from gpustack.novadb.sources import Cell
 from gpustack.repair import permission
 from gpustack.repair.journal import JournalEntry, payload
 from gpustack.repair.outcome import GONE, Repairing, key, refused, skipped

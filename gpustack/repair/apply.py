@@ -17,11 +17,10 @@ from gpustack.base.by_key import by_key
 from gpustack.base.errors import DatabaseError
 from gpustack.changes.change import Begin, ChangeResult, Ended
 from gpustack.novadb import tables
-from gpustack.novadb.cells import Cell
 from gpustack.novadb.databases import BusyError, Database, connected, engine, errors_of, snapshot, unreachable
 from gpustack.novadb.model import PciRow
 from gpustack.novadb.read import ROW
-from gpustack.novadb.sources import Sources
+from gpustack.novadb.sources import Cell, Sources
 from gpustack.repair import permission
 from gpustack.repair.allocation_removal import unset
 from gpustack.repair.guards import conditions

@@ -14,10 +14,9 @@ from gpustack.base.text import quoted
 from gpustack.cloud import Connection, placement
 from gpustack.novadb import tables
 from gpustack.novadb.as_stored import Record, stored_records
-from gpustack.novadb.cells import Cell
 from gpustack.novadb.read import now
 from gpustack.novadb.requests import parse_requests
-from gpustack.novadb.sources import Sources
+from gpustack.novadb.sources import Cell, Sources
 from gpustack.repair import plan
 from gpustack.repair.classes import COMPARED
 from gpustack.repair.hypervisor import Ask, Usage

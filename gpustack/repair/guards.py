@@ -10,9 +10,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from gpustack.novadb import tables
-from gpustack.novadb.clock import Clock, HostState
 from gpustack.novadb.model import TERMINAL, PciRow
-from gpustack.novadb.view import NodeView, Owner
+from gpustack.novadb.view import Clock, HostState, NodeView, Owner
 from gpustack.repair.verdict import NotBefore, NotIn, Seen, Verdict
 
 COMPARED = ("compute_node_id", "address", "status", "instance_uuid", "request_id", "deleted")

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from gpustack.base.hostnames import may_be_of_one_machine
-from gpustack.novadb.clock import HostState
+from gpustack.novadb.view import HostState
 from gpustack.repair.hypervisor import UNKNOWN, Ask, Usage
 from gpustack.repair.repair import Change
 from gpustack.repair.verdict import Question, Repair, Status, Verdict

@@ -16,12 +16,11 @@ from gpustack.base.operations import counted
 from gpustack.cloud import Connection, placement
 from gpustack.cloud.placement import Provider
 from gpustack.novadb import databases, hardware, nodes
-from gpustack.novadb.cells import Cell
-from gpustack.novadb.clock import CURRENT, Clock, Judgement
 from gpustack.novadb.counts import NodeCounts
 from gpustack.novadb.other_cells import Identity
 from gpustack.novadb.reading import reading
-from gpustack.novadb.sources import Sources
+from gpustack.novadb.sources import Cell, Sources
+from gpustack.novadb.view import CURRENT, Clock, Judgement
 from gpustack.repair import permission, rules
 from gpustack.repair.classes import CLASSES
 from gpustack.repair.hypervisor import Usage

@@ -13,13 +13,12 @@ from typing import Any
 from gpustack.base.errors import DatabaseError, GpustackError
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.task_results import TaskResult, reported
-from gpustack.novadb.clock import Clock
 from gpustack.novadb.reading import reading
 from gpustack.novadb.sources import Sources
-from gpustack.novadb.view import NodeView
+from gpustack.novadb.view import Clock, NodeView
 from gpustack.repair import permission, questions
+from gpustack.repair.evidence import about
 from gpustack.repair.hypervisor import Usage, usage
-from gpustack.repair.judgement import about
 from gpustack.repair.plan import Selection
 from gpustack.repair.verdict import Repair, Status, Verdict
 

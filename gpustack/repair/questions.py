@@ -9,9 +9,8 @@ from datetime import datetime, timedelta
 
 from gpustack.base.hostnames import same
 from gpustack.base.text import quoted
-from gpustack.novadb.clock import Clock, HostState
 from gpustack.novadb.model import ERROR, PciRow
-from gpustack.novadb.view import NodeView, Owner
+from gpustack.novadb.view import Clock, HostState, NodeView, Owner
 from gpustack.repair.evidence import in_flight, interrupted, lacking, misread, pinning, renamed
 from gpustack.repair.guards import resting_on
 from gpustack.repair.hypervisor import UNKNOWN

@@ -7,10 +7,10 @@ from pathlib import Path
 from gpustack.base.errors import JournalError
 from gpustack.base.files import file_error, read_text
 from gpustack.base.text import quoted
-from gpustack.novadb.clock import HostState
 from gpustack.novadb.databases import snapshot
+from gpustack.novadb.model import parsed
 from gpustack.novadb.sources import Sources
-from gpustack.novadb.values import parsed
+from gpustack.novadb.view import HostState
 from gpustack.repair.apply import relatives, statements
 from gpustack.repair.classes import label
 from gpustack.repair.outcome import key

@@ -15,13 +15,11 @@ from gpustack.base.operations import counted
 from gpustack.base.text import quoted
 from gpustack.changes.change import Begin, ChangeResult, Ended
 from gpustack.novadb import tables
-from gpustack.novadb.cells import Cell
-from gpustack.novadb.clock import Clock, HostState
 from gpustack.novadb.model import PciRow
 from gpustack.novadb.read import ROW
 from gpustack.novadb.reading import reading
-from gpustack.novadb.sources import Sources
-from gpustack.novadb.view import NodeView, Owner
+from gpustack.novadb.sources import Cell, Sources
+from gpustack.novadb.view import Clock, HostState, NodeView, Owner
 from gpustack.repair import migration_ends
 from gpustack.repair.allocation_removal import put_back
 from gpustack.repair.apply import committed, whole_row, writing

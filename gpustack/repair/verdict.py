@@ -10,8 +10,8 @@ from typing import Annotated, Any, NotRequired, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from gpustack.novadb.clock import HostState
 from gpustack.novadb.model import Instance, PciRow
+from gpustack.novadb.view import HostState
 
 Name = Annotated[str, StringConstraints(max_length=255)]
 RowId = Annotated[int, Field(ge=0, lt=1 << 63)]

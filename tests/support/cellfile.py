@@ -15,8 +15,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from gpustack.novadb import tables
-from gpustack.novadb.cells import CELL0
-from gpustack.novadb.sources import Sources
+from gpustack.novadb.sources import CELL0, Sources
 from gpustack.repair.hypervisor import Usage
 
 HEAD, API_HEAD = "2903cd72dc14", "cdeec0c85668"

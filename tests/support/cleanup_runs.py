@@ -14,8 +14,8 @@ from gpustack.changes.journal_lines import RunHead
 from gpustack.changes.run import run as run_changes
 from gpustack.changes.undo import plan_undo
 from gpustack.cli.change import former, kinds
-from gpustack.novadb.clock import HostState
 from gpustack.novadb.sources import Sources
+from gpustack.novadb.view import HostState
 from gpustack.repair import plan
 from gpustack.repair.changes import RepairChange, RepairUndo, planned
 from gpustack.repair.hypervisor import Usage

@@ -44,7 +44,7 @@ from gpustack.connect.playbooks.show import line, problems
 from gpustack.connect.ssh import program as ssh_program
 from gpustack.hosts.facts import store
 from gpustack.hosts.facts.collector import collect, text
-from gpustack.novadb import cells, databases
+from gpustack.novadb import databases, sources
 from gpustack.novadb.sources import Sources
 from gpustack.operate.capacity.stream import recorded
 from gpustack.operate.why.instance import quoted
@@ -386,7 +386,7 @@ def _database(value: Any, directory: Path) -> None:
 
 
 def _connection(value: str, directory: Path) -> None:
-    database = databases.database("cell c", cells.fill_template(value, "mysql+pymysql://nova:s3cr3t@db/nova", "c"))
+    database = databases.database("cell c", sources.fill_template(value, "mysql+pymysql://nova:s3cr3t@db/nova", "c"))
     assert "local_infile" not in database.url.query
     databases.engine(database).dispose()
 

@@ -11,11 +11,9 @@ from collections import Counter
 from datetime import datetime, timedelta
 from typing import Any
 
-from gpustack.novadb.clock import Clock
 from gpustack.novadb.hardware import Hardware, Present
-from gpustack.novadb.model import ComputeNode, Instance, Migration, PciRow, Request, Service
-from gpustack.novadb.values import UNREADABLE
-from gpustack.novadb.view import NodeView, Owner
+from gpustack.novadb.model import UNREADABLE, ComputeNode, Instance, Migration, PciRow, Request, Service
+from gpustack.novadb.view import Clock, NodeView, Owner
 from gpustack.spec.model import OutOfService
 
 NOW = datetime(2026, 11, 21, 12, 0, 0)  # noqa: DTZ001 - naive UTC, as Nova writes it

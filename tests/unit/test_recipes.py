@@ -103,9 +103,9 @@ RULE = '''"""Class V: a row at an address that no host has."""
 
 from collections.abc import Iterator
 
-from gpustack.novadb.clock import Clock
+from gpustack.novadb.view import Clock
 from gpustack.novadb.view import NodeView
-from gpustack.repair.judgement import Case
+from gpustack.repair.evidence import Case
 from gpustack.repair.verdict import Status, Verdict
 
 CLASS = "V"

@@ -11,12 +11,11 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from gpustack.novadb.clock import Clock
 from gpustack.novadb.counts import NodeCounts
+from gpustack.novadb.model import DAMAGE
 from gpustack.novadb.requests import parse_requests
-from gpustack.novadb.values import DAMAGE
-from gpustack.novadb.view import NodeView
-from gpustack.repair.judgement import about
+from gpustack.novadb.view import Clock, NodeView
+from gpustack.repair.evidence import about
 from gpustack.repair.questions import prepared
 from gpustack.repair.rules import (
     a_left_behind,

@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from typing import Protocol, TypeVar
 
-from gpustack.novadb.clock import Clock
 from gpustack.novadb.read import CellReader
-from gpustack.novadb.view import NodeView
+from gpustack.novadb.view import Clock, NodeView
 from gpustack.repair.verdict import Verdict
 
 Witness = TypeVar("Witness", contravariant=True)

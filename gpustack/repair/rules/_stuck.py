@@ -23,9 +23,8 @@ from typing import Any
 from gpustack.base.hostnames import extends
 from gpustack.base.text import quoted
 from gpustack.nova_options.tables import table
-from gpustack.novadb.clock import Clock, HostState
 from gpustack.novadb.model import ERROR, Instance, Migration
-from gpustack.novadb.view import NodeView, Owner
+from gpustack.novadb.view import Clock, HostState, NodeView, Owner
 from gpustack.repair.evidence import in_flight
 from gpustack.repair.verdict import Lingering, Repair, Status, Verdict, Waiting
 

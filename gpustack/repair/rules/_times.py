@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 
-from gpustack.novadb.clock import Clock
-from gpustack.novadb.values import UNREADABLE
-from gpustack.novadb.view import NodeView, Owner
+from gpustack.novadb.model import UNREADABLE
+from gpustack.novadb.view import Clock, NodeView, Owner
 from gpustack.repair.evidence import in_flight
 from gpustack.repair.verdict import Status, Verdict
 

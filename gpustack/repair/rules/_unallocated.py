@@ -13,11 +13,9 @@ from collections.abc import Iterator, Mapping
 from gpustack.base.text import quoted
 from gpustack.cloud import Connection, placement
 from gpustack.cloud.placement import Provider
-from gpustack.novadb.clock import Clock, HostState
 from gpustack.novadb.model import PciRow
-from gpustack.novadb.view import NodeView, Owner
-from gpustack.repair.evidence import node_words, overdue, owner_words, protection, stale_since, young
-from gpustack.repair.judgement import about
+from gpustack.novadb.view import Clock, HostState, NodeView, Owner
+from gpustack.repair.evidence import about, node_words, overdue, owner_words, protection, stale_since, young
 from gpustack.repair.verdict import Status, Verdict, words
 
 TITLE = "taken, and not allocated in Placement"

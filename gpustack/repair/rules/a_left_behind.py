@@ -7,10 +7,8 @@ both.
 
 from collections.abc import Iterator
 
-from gpustack.novadb.clock import Clock
-from gpustack.novadb.view import NodeView
-from gpustack.repair.evidence import left_behind
-from gpustack.repair.judgement import Case
+from gpustack.novadb.view import Clock, NodeView
+from gpustack.repair.evidence import Case, left_behind
 from gpustack.repair.verdict import Repair, Status, Verdict
 
 CLASS = "A"

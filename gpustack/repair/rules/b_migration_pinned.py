@@ -8,10 +8,8 @@ Since Victoria, Nova counts devices of migrations in ``error`` as used, also aft
 from collections.abc import Iterator
 
 from gpustack.base.by_key import by_key
-from gpustack.novadb.clock import Clock
-from gpustack.novadb.view import NodeView
-from gpustack.repair.evidence import left_behind, pinning
-from gpustack.repair.judgement import Case
+from gpustack.novadb.view import Clock, NodeView
+from gpustack.repair.evidence import Case, left_behind, pinning
 from gpustack.repair.verdict import Repair, Status, Verdict
 
 CLASS = "B"

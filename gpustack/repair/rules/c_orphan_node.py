@@ -7,10 +7,8 @@ instance, wherever it is.
 
 from collections.abc import Iterator
 
-from gpustack.novadb.clock import Clock
-from gpustack.novadb.view import NodeView
-from gpustack.repair.evidence import owner_of, renamed
-from gpustack.repair.judgement import Case
+from gpustack.novadb.view import Clock, NodeView
+from gpustack.repair.evidence import Case, owner_of, renamed
 from gpustack.repair.verdict import Repair, Status, Verdict
 
 CLASS = "C"

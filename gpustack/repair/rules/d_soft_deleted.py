@@ -6,10 +6,8 @@ owner like a live one.
 
 from collections.abc import Iterator
 
-from gpustack.novadb.clock import Clock
-from gpustack.novadb.view import NodeView
-from gpustack.repair.evidence import doubts, lacks, owner_of, renamed
-from gpustack.repair.judgement import Case
+from gpustack.novadb.view import Clock, NodeView
+from gpustack.repair.evidence import Case, doubts, lacks, owner_of, renamed
 from gpustack.repair.verdict import Repair, Status, Verdict
 
 CLASS = "D"

@@ -6,10 +6,8 @@ directly in the database may leave a migration in ``error``, which pins the devi
 
 from collections.abc import Iterator
 
-from gpustack.novadb.clock import Clock
-from gpustack.novadb.view import NodeView
-from gpustack.repair.evidence import doubts, pinning
-from gpustack.repair.judgement import Case
+from gpustack.novadb.view import Clock, NodeView
+from gpustack.repair.evidence import Case, doubts, pinning
 from gpustack.repair.verdict import Repair, Status, Verdict
 
 CLASS = "E"

@@ -7,10 +7,8 @@ claimed, and every move creates new ids.
 
 from collections.abc import Iterator
 
-from gpustack.novadb.clock import Clock
-from gpustack.novadb.view import NodeView
-from gpustack.repair.evidence import belongings, surplus
-from gpustack.repair.judgement import Case
+from gpustack.novadb.view import Clock, NodeView
+from gpustack.repair.evidence import Case, belongings, surplus
 from gpustack.repair.verdict import Repair, Status, Verdict
 
 CLASS = "F"

@@ -7,10 +7,8 @@ instances on its host.
 
 from collections.abc import Iterator
 
-from gpustack.novadb.clock import Clock
-from gpustack.novadb.view import NodeView
-from gpustack.repair.evidence import owner_of, surplus
-from gpustack.repair.judgement import Case
+from gpustack.novadb.view import Clock, NodeView
+from gpustack.repair.evidence import Case, owner_of, surplus
 from gpustack.repair.verdict import Repair, Status, Verdict
 
 CLASS = "G"

@@ -9,11 +9,9 @@ so a function is unblocked only if ``--unblock`` names it, and never if the spec
 from collections.abc import Iterator
 
 from gpustack.base.text import quoted
-from gpustack.novadb.clock import Clock
 from gpustack.novadb.model import PciRow
-from gpustack.novadb.view import NodeView
-from gpustack.repair.evidence import in_flight, owner_of
-from gpustack.repair.judgement import Case
+from gpustack.novadb.view import Clock, NodeView
+from gpustack.repair.evidence import Case, in_flight, owner_of
 from gpustack.repair.verdict import Repair, Status, Verdict
 from gpustack.spec.out_of_service import entry_of
 

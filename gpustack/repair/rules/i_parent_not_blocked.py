@@ -2,10 +2,8 @@
 
 from collections.abc import Iterator
 
-from gpustack.novadb.clock import Clock
-from gpustack.novadb.view import NodeView
-from gpustack.repair.evidence import in_flight, owner_of
-from gpustack.repair.judgement import Case
+from gpustack.novadb.view import Clock, NodeView
+from gpustack.repair.evidence import Case, in_flight, owner_of
 from gpustack.repair.verdict import Repair, Status, Verdict
 
 CLASS = "I"

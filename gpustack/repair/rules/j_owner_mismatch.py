@@ -2,10 +2,8 @@
 
 from collections.abc import Iterator
 
-from gpustack.novadb.clock import Clock
-from gpustack.novadb.view import NodeView
-from gpustack.repair.evidence import lacks, renamed
-from gpustack.repair.judgement import Case
+from gpustack.novadb.view import Clock, NodeView
+from gpustack.repair.evidence import Case, lacks, renamed
 from gpustack.repair.verdict import Repair, Status, Verdict
 
 CLASS = "J"

@@ -6,11 +6,9 @@ A device that it uses may be available by its row, and be given to a second inst
 from collections.abc import Iterator
 
 from gpustack.base.operations import counted
-from gpustack.novadb.clock import Clock
 from gpustack.novadb.model import PciRow
-from gpustack.novadb.view import NodeView, Owner
-from gpustack.repair.evidence import belongings, in_flight, lacking, node_words, owner_words
-from gpustack.repair.judgement import about
+from gpustack.novadb.view import Clock, NodeView, Owner
+from gpustack.repair.evidence import about, belongings, in_flight, lacking, node_words, owner_words
 from gpustack.repair.verdict import Status, Verdict, words
 
 CLASS = "L"

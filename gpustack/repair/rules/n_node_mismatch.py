@@ -5,10 +5,8 @@ The cause is a hypervisor hostname that changed between short and full name. 202
 
 from collections.abc import Iterator
 
-from gpustack.novadb.clock import Clock
-from gpustack.novadb.view import NodeView
-from gpustack.repair.evidence import left_behind, renamed
-from gpustack.repair.judgement import Case
+from gpustack.novadb.view import Clock, NodeView
+from gpustack.repair.evidence import Case, left_behind, renamed
 from gpustack.repair.verdict import Status, Verdict
 
 CLASS = "N"

@@ -10,12 +10,10 @@ edited. With PCI in Placement, an allocated device cannot be removed at all (bug
 from collections.abc import Iterator
 from datetime import datetime
 
-from gpustack.novadb.clock import Clock
 from gpustack.novadb.hardware import Hardware, Present
 from gpustack.novadb.model import PciRow
-from gpustack.novadb.view import NodeView
-from gpustack.repair.evidence import node_words
-from gpustack.repair.judgement import Case, about
+from gpustack.novadb.view import Clock, NodeView
+from gpustack.repair.evidence import Case, about, node_words
 from gpustack.repair.verdict import Status, Verdict
 
 CLASS = "O"

@@ -7,12 +7,10 @@ gpustack never edits it.
 from collections import Counter
 from collections.abc import Iterator
 
-from gpustack.novadb.clock import Clock, HostState
-from gpustack.novadb.values import DAMAGE, parsed
-from gpustack.novadb.values import count as amount
-from gpustack.novadb.view import NodeView
-from gpustack.repair.evidence import in_flight, node_words
-from gpustack.repair.judgement import about
+from gpustack.novadb.model import DAMAGE, parsed
+from gpustack.novadb.model import count as amount
+from gpustack.novadb.view import Clock, HostState, NodeView
+from gpustack.repair.evidence import about, in_flight, node_words
 from gpustack.repair.verdict import Repair, Status, Verdict
 
 CLASS = "P"

@@ -17,13 +17,11 @@ from gpustack.base.by_key import by_key
 from gpustack.base.text import quoted
 from gpustack.cloud import Connection
 from gpustack.cloud.placement import Known, Provider, stranger
-from gpustack.novadb.clock import Clock, HostState
 from gpustack.novadb.model import TERMINAL, PciRow
 from gpustack.novadb.moves import by_uuid
 from gpustack.novadb.read import CellReader
-from gpustack.novadb.view import NodeView, Owner
-from gpustack.repair.evidence import doubts, in_flight, lacks, node_words, owner_words, pinning, renamed, young
-from gpustack.repair.judgement import about
+from gpustack.novadb.view import Clock, HostState, NodeView, Owner
+from gpustack.repair.evidence import about, doubts, in_flight, lacks, node_words, owner_words, pinning, renamed, young
 from gpustack.repair.questions import prepared
 from gpustack.repair.rules import _unallocated as unallocated
 from gpustack.repair.rules import s_phantom_allocation as phantom

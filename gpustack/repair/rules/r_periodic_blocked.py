@@ -8,10 +8,8 @@ it starts.
 
 from collections.abc import Iterator
 
-from gpustack.novadb.clock import Clock
-from gpustack.novadb.view import NodeView
-from gpustack.repair.evidence import left_behind, overdue, pinning, stale_since
-from gpustack.repair.judgement import Case
+from gpustack.novadb.view import Clock, NodeView
+from gpustack.repair.evidence import Case, left_behind, overdue, pinning, stale_since
 from gpustack.repair.verdict import Status, Verdict
 
 CLASS = "R"

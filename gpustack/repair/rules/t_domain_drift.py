@@ -11,13 +11,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from gpustack.base.text import quoted
-from gpustack.novadb.clock import Clock
 from gpustack.novadb.model import PciRow
 from gpustack.novadb.read import CellReader
-from gpustack.novadb.view import NodeView, Owner
-from gpustack.repair.evidence import doubts, in_flight, node_words, owner_words, young
+from gpustack.novadb.view import Clock, NodeView, Owner
+from gpustack.repair.evidence import about, doubts, in_flight, node_words, owner_words, young
 from gpustack.repair.hypervisor import Usage
-from gpustack.repair.judgement import about
 from gpustack.repair.permission import misnamed
 from gpustack.repair.questions import names
 from gpustack.repair.rules._stuck import stuck

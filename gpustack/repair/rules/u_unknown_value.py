@@ -7,11 +7,9 @@ uuid is written in capitals, and frees the device even if it is in use.
 
 from collections.abc import Iterator
 
-from gpustack.novadb.clock import Clock
 from gpustack.novadb.model import STATUSES
-from gpustack.novadb.view import NodeView
-from gpustack.repair.evidence import misread
-from gpustack.repair.judgement import Case
+from gpustack.novadb.view import Clock, NodeView
+from gpustack.repair.evidence import Case, misread
 from gpustack.repair.verdict import Status, Verdict
 
 CLASS = "U"

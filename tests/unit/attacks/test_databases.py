@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpustack.base.errors import DatabaseError, NovaConfigError
-from gpustack.novadb import cells, databases
+from gpustack.novadb import databases, sources
 from support.attacks import attacked, variants
 
 DEFAULT = "mysql+pymysql://nova:s3cr3t@db.example:3306/nova?charset=utf8"
@@ -31,7 +31,7 @@ OPTIONS = {
 
 def template(text: str, _directory: Path) -> None:
     with pytest.raises(NovaConfigError) as refusal:
-        cells.fill_template(text, DEFAULT, "cell c")
+        sources.fill_template(text, DEFAULT, "cell c")
     assert "s3cr3t" not in str(refusal.value)
 
 
@@ -59,8 +59,8 @@ test_an_attack_fails, test_an_attack_works_without_the_check = attacked(
         "driver": other_program,
     },
     {
-        "gpustack.novadb.cells": {
-            "gpustack.novadb.cells:_piece": lambda values, text, name, form, _: (
+        "gpustack.novadb.sources": {
+            "gpustack.novadb.sources:_piece": lambda values, text, name, form, _: (
                 text if name is None else f"{text}{format(values[name], form)}"
             )
         }

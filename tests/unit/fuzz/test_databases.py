@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpustack.cloud import placement
-from gpustack.novadb import cells, databases, tables
+from gpustack.novadb import databases, sources, tables
 from gpustack.novadb.sources import Sources
 from gpustack.repair import metrics, plan, show
 from gpustack.repair.plan import Selection
@@ -112,7 +112,7 @@ URLS = st.lists(
 @given(URLS, st.one_of(st.none(), URLS))
 def test_connections(url: str, default: str | None) -> None:
     with attack():
-        database = databases.database("cell c", cells.fill_template(url, default, "cell c"))
+        database = databases.database("cell c", sources.fill_template(url, default, "cell c"))
         assert "local_infile" not in database.url.query
         assert (
             database.url.password is None
@@ -136,7 +136,7 @@ def test_cell_mappings(tmp_path_factory: pytest.TempPathFactory, rows: list[tupl
             connection.exec_driver_sql("INSERT INTO cell_mappings VALUES (?, ?, ?, ?)", plain)
     with attack(directory):
         api = databases.database("API", f"sqlite:///{directory}/api.sqlite")
-        for cell in cells.cells(api, "mysql://nova:s3cr3t@db/nova"):
+        for cell in sources.cells(api, "mysql://nova:s3cr3t@db/nova"):
             assert isinstance(cell.name, str)
             assert "s3cr3t" not in cell.database.where
 

@@ -18,7 +18,7 @@ from gpustack.connect.playbooks.results import joined, load
 from gpustack.connect.playbooks.show import line, problems
 from gpustack.hosts.facts.store import load_snapshot
 from gpustack.nova_options.config import read_files
-from gpustack.novadb import cells
+from gpustack.novadb import sources
 from gpustack.repair import show
 from gpustack.repair.changes import RepairUndo
 from gpustack.repair.journal import JournalEntry, entry
@@ -129,7 +129,7 @@ def test_specs_and_configurations_of_nova(file: Path, content: bytes) -> None:
     with attack():
         read_files([file])
     with attack():
-        cells.from_nova_conf([file])
+        sources.from_nova_conf([file])
 
 
 @pytest.mark.parametrize(("module", "read"), [(journal_file, journal.read), (show, show.load_plan)])

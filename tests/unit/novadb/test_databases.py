@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from gpustack.base import silence
 from gpustack.base.errors import DatabaseError, NovaConfigError
 from gpustack.cli.app import main
-from gpustack.novadb import cells, connection_options, databases
+from gpustack.novadb import connection_options, databases, sources
 
 
 def test_a_missing_sqlite_file_is_not_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,10 +74,10 @@ def test_a_connection_that_leads_nowhere(url: str, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize("default", [f"mysql://nova:x/{SECRET}@db/nova", f"mysql://nova:{SECRET}[@db/nova"])
 def test_a_template_that_can_not_be_filled_in(default: str) -> None:
     with pytest.raises(NovaConfigError, match="can't be filled in") as raised:
-        cells.fill_template(TEMPLATE, default, "cell1")
+        sources.fill_template(TEMPLATE, default, "cell1")
     assert SECRET not in str(raised.value)
     with pytest.raises(NovaConfigError, match="can't be filled in") as raised:
-        cells.fill_template(f"mysql://nova:{SECRET}@{{hostname}}/{{nothing}}", "mysql://nova@db/nova", "cell1")
+        sources.fill_template(f"mysql://nova:{SECRET}@{{hostname}}/{{nothing}}", "mysql://nova@db/nova", "cell1")
     assert SECRET not in str(raised.value)
 
 
@@ -85,7 +85,7 @@ def test_a_template_that_can_not_be_filled_in(default: str) -> None:
 def test_braces_of_a_password_are_no_template(default: str | None) -> None:
     """Nova leaves a connection as it is that it can't fill in."""
     for password in ("{x}", "{", "}{", "{0}", "{}"):
-        assert cells.fill_template(f"mysql://nova:{password}@db/nova", default, "cell1").endswith("@db/nova")
+        assert sources.fill_template(f"mysql://nova:{password}@db/nova", default, "cell1").endswith("@db/nova")
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_braces_of_a_password_are_no_template(default: str | None) -> None:
     ],
 )
 def test_templates_as_nova_fills_them_in(template: str, default: str, filled: str) -> None:
-    assert cells.fill_template(template, default, "cell1") == filled
+    assert sources.fill_template(template, default, "cell1") == filled
 
 
 def test_references_in_nova_conf(tmp_path: Path) -> None:
@@ -113,14 +113,14 @@ def test_references_in_nova_conf(tmp_path: Path) -> None:
     )
     (tmp_path / "nova.conf.d").mkdir()
     (tmp_path / "nova.conf.d" / "ip.conf").write_text("[DEFAULT]\nmy_ip = 192.0.2.8\n")
-    api, main_connection, _down = cells.from_nova_conf([tmp_path])
+    api, main_connection, _down = sources.from_nova_conf([tmp_path])
     assert (api.url.password, api.url.host) == ("a$b$$", "192.0.2.8")
     assert main_connection == "mysql://nova:a$b@$nowhere/nova"
 
 
 def test_a_reference_to_itself(tmp_path: Path) -> None:
     (tmp_path / "nova.conf").write_text("[api_database]\nconnection = sqlite:///$connection\n")
-    assert cells.from_nova_conf([tmp_path])[0].url.database is not None
+    assert sources.from_nova_conf([tmp_path])[0].url.database is not None
 
 
 def test_an_api_database_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gpustack.novadb.cells import Cell
 from gpustack.novadb.databases import database
 from gpustack.novadb.model import NumaNode, Pool
 from gpustack.novadb.node_resources import read
+from gpustack.novadb.sources import Cell
 
 
 def wrapped(**fields: Any) -> dict[str, Any]:

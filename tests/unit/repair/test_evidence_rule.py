@@ -17,12 +17,11 @@ from sqlalchemy.sql import visitors
 
 from gpustack.cloud import placement
 from gpustack.novadb import other_cells, tables
-from gpustack.novadb.clock import Clock
 from gpustack.novadb.hardware import Hardware
 from gpustack.novadb.model import Instance
 from gpustack.novadb.other_cells import Elsewhere, OtherCells
-from gpustack.novadb.view import Owner
-from gpustack.repair import evidence, judgement
+from gpustack.novadb.view import Clock, Owner
+from gpustack.repair import evidence
 from gpustack.repair.hypervisor import Usage
 from support.cellfile import silent
 from support.evidence_rule import check, small_cloud
@@ -114,7 +113,7 @@ def sure_if_alive_here(owner: Owner | None) -> list[str]:
 look_up = OtherCells.look_up
 MUTANTS = [
     (OtherCells, "look_up", only_where_mapped, ("h3",), "instance_mappings.cell_id"),
-    (judgement, "doubts", sure_if_alive_here, ("h2", "h3"), "cell_mappings.database_connection"),
+    (evidence, "doubts", sure_if_alive_here, ("h2", "h3"), "cell_mappings.database_connection"),
 ]
 
 

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from gpustack.novadb.clock import HostState
 from gpustack.novadb.model import TERMINAL, PciRow
-from gpustack.novadb.view import NodeView
+from gpustack.novadb.view import HostState, NodeView
 from gpustack.repair.guards import COMPARED, around, conditions, resting_on
 from gpustack.repair.verdict import NotBefore, NotIn, Seen, Status, Verdict
 from support.neighbourhood import HOUR, ago, clock, view

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from gpustack.base.errors import DatabaseError, NovaConfigError
 from gpustack.nova_options.masking import without
-from gpustack.novadb import cells, databases
+from gpustack.novadb import databases, sources
 from gpustack.novadb.databases import Database
 from support.rogue_server import file_request, rogue_server
 
@@ -82,7 +82,7 @@ def test_a_row_with_a_refused_option_keeps_no_other_cell_from_being_read(option:
             connection.execute(sa.text("INSERT INTO cell_mappings VALUES (:n, :n, :u)"), values)
     problems = {
         cell.name: cell.database.problem
-        for cell in cells.cells(databases.database("API", f"sqlite:///{tmp_path}/api.sqlite"), None)
+        for cell in sources.cells(databases.database("API", f"sqlite:///{tmp_path}/api.sqlite"), None)
     }
     assert sorted(problems) == ["a", "b", "c", "d"]
     assert problems["b"] is None
@@ -95,7 +95,7 @@ def test_a_row_with_a_refused_option_keeps_no_other_cell_from_being_read(option:
 )
 def test_templates_fill_in_names_only(template: str) -> None:
     with pytest.raises(NovaConfigError, match="can't be filled in"):
-        cells.fill_template(template, "mysql://nova:s3cr3t@db:1/nova", "cell c")
+        sources.fill_template(template, "mysql://nova:s3cr3t@db:1/nova", "cell c")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gpustack.novadb.clock import HostState
+from gpustack.novadb.view import HostState
 from gpustack.repair import permission, rules
 from gpustack.repair.evidence import interrupted
 from gpustack.repair.hypervisor import Usage

@@ -12,10 +12,10 @@ import pytest
 
 from gpustack.base.errors import CloudError, DatabaseError
 from gpustack.novadb import tables
-from gpustack.novadb.clock import CURRENT
 from gpustack.novadb.hardware import Hardware
 from gpustack.novadb.other_cells import Identity
 from gpustack.novadb.sources import Sources
+from gpustack.novadb.view import CURRENT
 from gpustack.repair import plan
 from gpustack.repair.classes import CLASSES
 from gpustack.repair.plan import Selection

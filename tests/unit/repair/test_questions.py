@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpustack.novadb.clock import HostState
-from gpustack.novadb.view import NodeView
+from gpustack.novadb.view import HostState, NodeView
 from gpustack.repair import questions, rules
 from gpustack.repair.verdict import HeldDevice, Origin, Question, Repair, Status, Verdict
 from support import allocation, neighbourhood

@@ -21,8 +21,8 @@ from gpustack.cli.change import former
 from gpustack.novadb import tables
 from gpustack.novadb.sources import Sources
 from gpustack.repair import apply, permission, plan, rules
+from gpustack.repair.evidence import about
 from gpustack.repair.hypervisor import Usage
-from gpustack.repair.judgement import about
 from gpustack.repair.plan import Selection
 from gpustack.repair.repair import Change, changes
 from gpustack.repair.verdict import Lingering, Repair, Status, Verdict

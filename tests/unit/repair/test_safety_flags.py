@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpustack.novadb.clock import HostState
+from gpustack.novadb.view import HostState
 from gpustack.repair import permission, rules
 from gpustack.repair.hypervisor import Usage
 from gpustack.repair.verdict import Question, Repair, Status, Verdict

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from gpustack.novadb.clock import HostState
 from gpustack.novadb.model import Instance, PciRow
+from gpustack.novadb.view import HostState
 from gpustack.repair.verdict import Allocation, Origin, Question, Repair, Seen, Status, Verdict, words
 from support import neighbourhood
 
