@@ -458,7 +458,7 @@ def gather(command: Command, parsed_args: argparse.Namespace, spec: Spec | None 
     :raises UsageError: when options exclude each other.
     """
     from gpustack.hosts.facts import gather as facts
-    from gpustack.spec.hosts import hosts_of
+    from gpustack.spec.model import hosts_of
 
     groups, hosts = None, list(parsed_args.hosts)
     for name in ("local", "root", "snapshot"):

@@ -12,8 +12,7 @@ from gpustack.cli.inventory import inventory_hosts
 from gpustack.cli.options import option
 from gpustack.operate.doctor import cloud, databases, machine, spec, ssh
 from gpustack.operate.doctor.check import Check, exit_code
-from gpustack.spec.hosts import hosts_of
-from gpustack.spec.model import Spec
+from gpustack.spec.model import Spec, hosts_of
 
 
 class DoctorCommand(Command):

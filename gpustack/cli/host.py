@@ -14,9 +14,8 @@ from gpustack.hosts.facts.model import Host
 from gpustack.prepare.host.image import image_for, save
 from gpustack.prepare.host.plan import HostPlan
 from gpustack.prepare.host.show import ShownPlan, shown_plan
-from gpustack.spec.hosts import with_groups
 from gpustack.spec.load import load_spec
-from gpustack.spec.model import Spec
+from gpustack.spec.model import Spec, with_groups
 
 TRIAL_SECONDS = 600
 """The same value as the role's default, gpustack_trial_seconds."""

@@ -12,9 +12,8 @@ from gpustack.cli.options import option, positive
 from gpustack.cli.playbook_run import Play
 from gpustack.cli.progress import progress
 from gpustack.connect.playbooks.record import HostRecord, RunOutcome
-from gpustack.spec.hosts import hosts_of
 from gpustack.spec.load import load_spec
-from gpustack.spec.model import Spec
+from gpustack.spec.model import Spec, hosts_of
 
 
 class _Change(Play):

@@ -61,7 +61,7 @@ def inventory_hosts(parsed_args: argparse.Namespace, spec: Spec | None, report: 
     known = inventory(parsed_args)
     names = known.select(getattr(parsed_args, "hosts", ()), getattr(parsed_args, "limit", None), expanded)
     if spec is not None:
-        from gpustack.spec.hosts import with_groups
+        from gpustack.spec.model import with_groups
 
         spec = with_groups(spec, {name: known.groups(name) for name in names})
         names = in_spec(parsed_args, spec, names, report, f"; {known.known_groups()}")
@@ -79,8 +79,8 @@ def in_spec(
     :param others: what the hosts can be selected by, for the error.
     :raises UsageError: if no host is left.
     """
-    from gpustack.spec.hosts import patterns_for
     from gpustack.spec.load import load_spec
+    from gpustack.spec.model import patterns_for
 
     given = {*getattr(parsed_args, "hosts", ()), *re.split("[,:]", getattr(parsed_args, "limit", None) or "")}
     lacking = [name for name in names if name not in given and not patterns_for(spec, name)]

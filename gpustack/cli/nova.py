@@ -21,9 +21,8 @@ from gpustack.configure.rendered import Rendering
 from gpustack.configure.sources import PLACEMENT, SERVICES
 from gpustack.hosts.facts.model import Host
 from gpustack.spec.deployment import Deployment
-from gpustack.spec.hosts import with_groups
 from gpustack.spec.load import load_spec
-from gpustack.spec.model import Spec
+from gpustack.spec.model import Spec, with_groups
 
 _SERVICES = (*SERVICES, PLACEMENT)
 

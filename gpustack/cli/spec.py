@@ -23,11 +23,10 @@ from gpustack.cli.options import add_snapshot, option, release_of, snapshot_host
 from gpustack.hosts.facts.model import Host
 from gpustack.offer.flavor.desired import wanted
 from gpustack.offer.guest.requirements import conflicts
-from gpustack.spec.hosts import with_groups
+from gpustack.spec.document import Problem
 from gpustack.spec.initial import initial_spec
 from gpustack.spec.load import Examination, examine_file
-from gpustack.spec.model import Spec
-from gpustack.spec.problems import Problem
+from gpustack.spec.model import Spec, with_groups
 from gpustack.spec.schema import SCHEMA_FILE
 
 

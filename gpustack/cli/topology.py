@@ -13,8 +13,8 @@ from gpustack.hosts.topology.check import check
 from gpustack.hosts.topology.diagram import document
 from gpustack.hosts.topology.model import Kind, Topology
 from gpustack.hosts.topology.show import ASCII, UNICODE, text
-from gpustack.spec.hosts import patterns_for, with_groups
 from gpustack.spec.load import load_spec
+from gpustack.spec.model import patterns_for, with_groups
 
 
 class TopologyCommand(Command):

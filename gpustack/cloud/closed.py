@@ -173,7 +173,7 @@ def service_of(cloud: Connection, host: str) -> Service:
     """
     services = compute.services(cloud, host)
     if len(services) != 1:
-        step = "delete the one of the wrong cell (gpustack explain GPU718)" if services else "name the host as Nova does"
+        step = "delete that of the wrong cell (gpustack explain GPU718)" if services else "name the host as Nova does"
         raise UsageError(
             f"Nova has {len(services) or 'no'} nova-compute service{'s'[: len(services) > 1]} on {host}",
             remedy=f"{step}: openstack compute service list",

@@ -6,11 +6,10 @@ from typing import Any
 
 from gpustack.base.errors import NothingThereError
 from gpustack.base.findings import Code, Finding, finding
-from gpustack.configure.deployed import Existing
 from gpustack.configure.deployment import kolla
 from gpustack.configure.render import TOOLS
 from gpustack.configure.rendered import documents
-from gpustack.configure.sources import Source, read_sources, split
+from gpustack.configure.sources import Existing, Source, read_sources, split
 from gpustack.spec.deployment import Deployment
 
 

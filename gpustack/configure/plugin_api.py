@@ -22,14 +22,13 @@ from gpustack.base.task_results import TaskResult, reported
 from gpustack.base.text import LAYOUT, listed, printable
 from gpustack.base.validation import problem
 from gpustack.configure import providers
-from gpustack.configure.deployed import Existing
 from gpustack.configure.deployment.drop_in import DIRECTORY
 from gpustack.configure.deployment.kolla import NAMES
 from gpustack.configure.desired import Alias, DesiredConfig, DeviceEntry, all_advised, required_filters, wanted
 from gpustack.configure.packing import requested
 from gpustack.configure.render import render
 from gpustack.configure.rendered import RenderedFile
-from gpustack.configure.sources import Source
+from gpustack.configure.sources import Existing, Source
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.facts.store import load_snapshot, parse_host
 from gpustack.nova_options import releases
@@ -38,10 +37,9 @@ from gpustack.nova_options.markers import BEGIN, END
 from gpustack.nova_options.mediated import TypeSection
 from gpustack.nova_options.options import Release
 from gpustack.nova_options.scheduler import wanted_stage
-from gpustack.spec.hosts import hosts_of, left_out, not_in_spec, patterns_for
 from gpustack.spec.load import load_spec
 from gpustack.spec.markers import markers
-from gpustack.spec.model import Spec
+from gpustack.spec.model import Spec, hosts_of, left_out, not_in_spec, patterns_for
 
 UNITS = {
     "compute": ("nova-compute.service", "openstack-nova-compute.service"),

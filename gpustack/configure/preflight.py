@@ -17,8 +17,7 @@ from gpustack.nova_options import releases
 from gpustack.nova_options.options import Release
 from gpustack.nova_options.pci_values import reported_class
 from gpustack.spec.assignment import Assigned
-from gpustack.spec.hosts import hosts_of, options_for
-from gpustack.spec.model import NvSwitch, Placement, Spec
+from gpustack.spec.model import NvSwitch, Placement, Spec, hosts_of, options_for
 from gpustack.spec.verdict import HostVerdicts, obstacles
 
 _PLACEMENT_SINCE = {"report": "pci/report_in_placement", "schedule": "filter_scheduler/pci_in_placement"}

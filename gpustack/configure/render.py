@@ -12,20 +12,25 @@ from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.base.host_groups import pattern
 from gpustack.base.text import listed
 from gpustack.configure import providers
-from gpustack.configure.deployed import ALIAS, Existing, is_faulty, rendered_devices
-from gpustack.configure.deployed_filters import (
-    AVAILABLE,
-    FILTERS,
-    filter_findings,
-    filters,
-    kept,
-    makes_available,
-    values,
-)
 from gpustack.configure.deployment import drop_in, kolla, openstack_ansible, openstack_helm, rhoso
 from gpustack.configure.desired import DesiredConfig
 from gpustack.configure.rendered import Job, Rendering, Tool
-from gpustack.configure.sources import PLACEMENT, SERVICES, HostNames
+from gpustack.configure.sources import (
+    ALIAS,
+    AVAILABLE,
+    FILTERS,
+    PLACEMENT,
+    SERVICES,
+    Existing,
+    HostNames,
+    filter_findings,
+    filters,
+    is_faulty,
+    kept,
+    makes_available,
+    rendered_devices,
+    values,
+)
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import mediated, releases
 from gpustack.nova_options.config import Setting, foreign, in_drop_in

@@ -11,10 +11,9 @@ from gpustack.base.errors import NovaConfigError
 from gpustack.base.files import file_error, read_text, templates
 from gpustack.base.findings import Finding
 from gpustack.configure import providers
-from gpustack.configure.deployed import Existing, carried
 from gpustack.configure.desired import DesiredConfig
 from gpustack.configure.sections import Carried, ConfigSection, sections
-from gpustack.configure.sources import PLACEMENT, Source
+from gpustack.configure.sources import PLACEMENT, Existing, Source, carried
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options.markers import MARK, ended_as, without_block, without_ours
 from gpustack.spec.document import entries

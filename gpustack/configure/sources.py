@@ -1,29 +1,42 @@
-"""Configurations named on a command line: ``PATH`` or ``SERVICE[,SERVICE…]=PATH[:PATH…]``.
+"""Configurations named on a command line, and the existing configuration of a deployment.
 
-Each argument is the configuration of one host's service or services: a file, several files in the order in which the
-service reads them, or a directory. A directory of files named after services holds one configuration for each service.
-Without ``SERVICE=``, the service is derived from the name (``nova-compute.conf``, ``nova_scheduler/``,
-``placement.conf``); a plain ``nova.conf`` belongs to all services of Nova.
+``PATH`` or ``SERVICE[,SERVICE…]=PATH[:PATH…]``: each argument is the configuration of one host's service or services: a
+file, several files in the order in which the service reads them, or a directory. A directory of files named after
+services holds one configuration for each service. Without ``SERVICE=``, the service is derived from the name
+(``nova-compute.conf``, ``nova_scheduler/``, ``placement.conf``); a plain ``nova.conf`` belongs to all services of Nova.
+
+A rendering carries over lines of the existing configuration, among them scheduler filters that keep no service from
+starting. Lines that gpustack wrote are ignored, so that a second rendering gives the same result.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpustack.base.by_key import by_key
 from gpustack.base.errors import NothingThereError, UsageError
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.hostnames import key, short
-from gpustack.nova_options.config import NovaConfiguration, Setting, files_of, parse_files, read_files
+from gpustack.configure.desired import PCI_FILTER, DesiredConfig
+from gpustack.configure.packing import Advised
+from gpustack.configure.sections import Carried, with_filters
+from gpustack.hosts.facts.model import Host
+from gpustack.nova_options import releases
+from gpustack.nova_options.config import NovaConfiguration, Setting, files_of, foreign, parse_files, read_files
+from gpustack.nova_options.device_spec import DeviceSpec, offered, parse_line
+from gpustack.nova_options.filters import Fault, FilterFault, available, faults
 from gpustack.nova_options.markers import CONTROL, DROP_IN
-from gpustack.nova_options.options import Option, Project
+from gpustack.nova_options.options import Option, Project, Release
+from gpustack.nova_options.pci_values import EntryError, alias_of
 
 if TYPE_CHECKING:
     from gpustack.hosts.facts.model import Host
+
 
 SERVICES = ("api", "compute", "scheduler", "conductor")
 PLACEMENT = "placement"
@@ -244,3 +257,197 @@ def _read_by(service: str, path: Path) -> tuple[Path, ...]:
     if not path.is_dir() or path.name.endswith(".d"):
         return files
     return tuple(file for file in files if _service(file.name) in (None, service))
+
+
+ALIAS = releases.option("pci/alias")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Existing:
+    """The existing configurations, without gpustack's own lines.
+
+    :ivar named: configurations named on the command line.
+    :ivar inspected: configurations found where the rendered files go.
+    :ivar joined: directories whose files are merged with rendered files of the same name (kayobe's environments).
+    :ivar documents: named YAML resources or values, for deployment tools that merge their files with these.
+    :ivar findings: configurations that could not be read.
+    :ivar mode: the permission bits of new files: those that all files of ``documents`` have.
+    """
+
+    named: tuple[Source, ...] = ()
+    inspected: tuple[Source, ...] = ()
+    joined: tuple[Path, ...] = ()
+    documents: tuple[Mapping[str, Any], ...] = ()
+    findings: tuple[Finding, ...] = ()
+    mode: int = 0o644
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """All configurations, the named ones first."""
+        return (*self.named, *self.inspected)
+
+    def effective(self, option: Option) -> Iterator[tuple[Source, Setting]]:
+        """The effective assignments of an option in every configuration whose services read it."""
+        reported = set()
+        for source in self.sources:
+            if source.serves(option):
+                settings = source.configuration.effective(option)
+                for setting in settings if source in self.inspected else foreign(settings):
+                    if (setting.place, source.services, source.hosts) not in reported:
+                        reported.add((setting.place, source.services, source.hosts))
+                        yield source, setting
+
+    def retained(self, advice: Advised) -> Setting | None:
+        """The operator's setting of an option, if its value is not the advised one: gpustack keeps it.
+
+        A setting with the advised value is rendered again: merged files contain the rendered lines without their
+        markers.
+        """
+        for source in self.sources:
+            settings = list(foreign(source.configuration.all(advice.option))) if source.serves(advice.option) else []
+            if settings and not advice.means(settings[-1].value):
+                return settings[-1]
+        return None
+
+
+def carried(
+    existing: Existing,
+    wanted: DesiredConfig,
+    service: str,
+    host: Host | None = None,
+    hosts: Sequence[Host] = (),
+    *,
+    into: Path | None = None,
+) -> Carried:
+    """The existing lines of options that the deployment tool replaces as a whole, without those that gpustack renders.
+
+    :param host: for device_spec: an entry that matches only the host's prepared GPUs is replaced by the rendered one.
+    :param hosts: all hosts, to find the host of each configuration.
+    :param into: the file that the rendered lines go into. Its existing lines stay in force and are not repeated.
+    """
+    names = {alias.name for alias in wanted.aliases}
+    aliases, devices = [], []
+    spec_option = releases.device_spec_option(wanted.release)
+    targets = _joined_with(into, existing.joined)
+    names_of_hosts = HostNames(hosts)
+    for source in existing.sources:
+        of_others = source.hosts is not None if host is None else host not in names_of_hosts.having(source)
+        if service not in source.services or of_others:
+            continue
+        configuration = source.configuration
+        aliases += [
+            _one_line(setting.written)
+            for setting in foreign(configuration.effective(ALIAS))
+            if setting.path == ALIAS.path and _alias_name(setting) not in names and not _is(setting, targets)
+        ]
+        if host is not None:
+            own_devices = rendered_devices(wanted, host)
+            for setting in foreign(configuration.effective(spec_option)):
+                if setting.path == spec_option.path and not _is(setting, targets) and not is_faulty(setting):
+                    reach = frozenset() if setting.is_template else offered(parse_line(setting.value), host)
+                    if not reach or not reach <= own_devices:
+                        devices.append(_one_line(setting.written))
+    return Carried(aliases=tuple(dict.fromkeys(aliases)), devices=tuple(dict.fromkeys(devices)))
+
+
+def _joined_with(into: Path | None, joined: Sequence[Path]) -> frozenset[Path]:
+    """The target file, and the files of the same name that the deployment tool merges with it."""
+    if into is None:
+        return frozenset()
+    of_host = into.parent.name if into.name == "nova.conf" else ""
+    return frozenset((into.resolve(), *((directory / of_host / into.name).resolve() for directory in joined)))
+
+
+def _is(setting: Setting, files: Collection[Path]) -> bool:
+    return Path(setting.file).resolve() in files
+
+
+def is_faulty(setting: Setting) -> bool:
+    """Whether Nova refuses a value. The value of a template is unknown, so it is never faulty."""
+    if setting.is_template:
+        return False
+    try:
+        alias_of(setting.value) if setting.path in (ALIAS.path, *ALIAS.old_names) else parse_line(setting.value)
+    except EntryError:
+        return True
+    return False
+
+
+def rendered_devices(wanted: DesiredConfig, host: Host) -> frozenset[str]:
+    """The addresses that the rendered device_spec offers on a host."""
+    return offered([DeviceSpec.parse(e.to_dict()) for e in wanted.computes.get(host.hostname, ())], host)
+
+
+def _alias_name(setting: Setting) -> str | None:
+    try:
+        return str(alias_of(setting.value).get("name", "")).strip()
+    except EntryError:
+        return None
+
+
+def _one_line(text: str) -> str:
+    return " ".join(part.strip() for part in text.splitlines())
+
+
+FILTERS = releases.option("filter_scheduler/enabled_filters")
+AVAILABLE = releases.option("filter_scheduler/available_filters")
+
+
+def values(text: str) -> tuple[str, ...]:
+    """The entries of a list option as oslo.config reads them (``oslo_config.types.List``).
+
+    Only commas at the end are ignored. A line break in an entry becomes a blank: Nova has no such filter either way,
+    but a rendered file stays an INI file. A Jinja expression is one entry, since it may contain commas.
+    """
+    if "{{" in text:
+        return (text.strip(),)
+    stripped = text.strip().rstrip(",")
+    return tuple(" ".join(part.split()) for part in stripped.split(",")) if stripped else ()
+
+
+def filters(existing: Existing, wanted: DesiredConfig) -> tuple[tuple[str, ...], Setting | None]:
+    """The scheduler's complete filter list and the line it is carried over from (None: the release's default).
+
+    Filters that the release no longer has are left out: nova-scheduler does not start with them.
+    """
+    option = FILTERS.of(wanted.release)
+    for source in existing.sources:
+        # The last file decides a list option, so gpustack's own file must not hide the list of another file.
+        assignments = list(foreign(source.configuration.all(option))) if source.serves(option) else []
+        if assignments and source.hosts is None:
+            return kept(source, assignments[-1], wanted), assignments[-1]
+    return with_filters(releases.default_filters(wanted.release), wanted.filters), None
+
+
+def filter_findings(
+    existing: Existing, wanted: DesiredConfig, setting: Setting, known: Collection[str] = ()
+) -> Iterator[Finding]:
+    """Report carried-over filters with which nova-scheduler does not start.
+
+    :param known: filters that the deployment tool itself makes available.
+    """
+    source = next(source for source in existing.sources if setting in source.configuration.settings)
+    for fault in _filter_faults(source, setting, wanted):
+        removed = fault.fault is Fault.GONE
+        if removed or fault.name not in ("", *known, *wanted.filters):
+            code = Code.FILTER_DROPPED if removed else Code.FILTER_CARRIED_OVER
+            yield finding(code, place=setting.place, filter=fault.name, release=wanted.release, hint=fault.hint)
+
+
+def kept(source: Source, setting: Setting, wanted: DesiredConfig) -> tuple[str, ...]:
+    """The filters of a line without empty entries and those that the release lost, and with the required ones added."""
+    removed = {f.name for f in _filter_faults(source, setting, wanted) if f.fault is Fault.GONE}
+    return with_filters([name for name in values(setting.value) if name and name not in removed], wanted.filters)
+
+
+def _filter_faults(source: Source, setting: Setting, wanted: DesiredConfig) -> Iterator[FilterFault]:
+    lines = source.configuration.effective(AVAILABLE.of(wanted.release))
+    if any(line.unknown for line in (setting, *lines)):
+        return iter(())
+    return faults(values(setting.value), [line.value for line in lines], wanted.release)
+
+
+def makes_available(lines: Sequence[str], release: Release) -> bool:
+    """Whether lines of available_filters make PciPassthroughFilter available, or may do so."""
+    names = available(lines, release)
+    return names is None or PCI_FILTER in names

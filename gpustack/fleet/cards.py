@@ -18,8 +18,7 @@ from gpustack.pci import catalogue
 from gpustack.pci.classes import is_gpu_class
 from gpustack.spec.extra_specs import ALIAS, parse_alias
 from gpustack.spec.extra_specs import required_traits as required_traits_of
-from gpustack.spec.hosts import models_for
-from gpustack.spec.model import Spec
+from gpustack.spec.model import Spec, models_for
 
 _BY_IDS = re.compile(r"CUSTOM_PCI_([0-9A-F]{4})_([0-9A-F]{4})\Z")
 _MAKERS = ("10de", "1002")

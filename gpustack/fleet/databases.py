@@ -10,7 +10,7 @@ from gpustack.base.errors import CloudError, DatabaseError
 from gpustack.cloud import Connection
 from gpustack.cloud import placement as allocations
 from gpustack.cloud.servers import Server
-from gpustack.fleet.answers import Answers, Row, Verdict
+from gpustack.fleet.index import Answers, Row, RowVerdict
 from gpustack.fleet.model import Gap, Source
 from gpustack.hosts.facts.model import Host
 from gpustack.novadb import hardware
@@ -45,7 +45,7 @@ def cells(sources: Sources) -> tuple[Answers, Sequence[Cell]]:
     """
     rows: list[Row] = []
     servers: dict[str, Server] = {}
-    verdicts: list[Verdict] = []
+    verdicts: list[RowVerdict] = []
     gaps: list[Gap] = []
     read: list[Cell] = []
     failure: DatabaseError | None = None
@@ -91,7 +91,7 @@ def cells(sources: Sources) -> tuple[Answers, Sequence[Cell]]:
     return replace(answers, everything=not gaps, disabled_cells=disabled), read
 
 
-def _found(verdicts: Iterable[CleanupVerdict], *, gone: bool) -> Iterator[Verdict]:
+def _found(verdicts: Iterable[CleanupVerdict], *, gone: bool) -> Iterator[RowVerdict]:
     """The verdicts on wrong rows; those on a deleted compute node say nothing about the GPU of the host."""
     for verdict in verdicts:
         if verdict.status not in (*_WRONG, _DOUBT):
@@ -99,7 +99,7 @@ def _found(verdicts: Iterable[CleanupVerdict], *, gone: bool) -> Iterator[Verdic
         of_rows = {row.address.lower() for row in verdict.rows}
         of_provider = verdict.allocation.addresses.split() if verdict.allocation else ()
         for address in sorted({*of_rows, *of_provider}) or [""]:
-            yield Verdict(
+            yield RowVerdict(
                 klass=label(verdict.klass),
                 host=verdict.host,
                 address=address,
@@ -135,9 +135,9 @@ def _server(record: InstanceRecord) -> Server:
 
 def allocation_verdicts(
     sources: Sources, read: Sequence[Cell], devices: Sequence[allocations.Provider], cloud: Connection
-) -> tuple[tuple[Verdict, ...], tuple[Gap, ...]]:
+) -> tuple[tuple[RowVerdict, ...], tuple[Gap, ...]]:
     """What classes Q and S find: allocations that contradict the rows. The cells are read again, after Placement."""
-    verdicts: list[Verdict] = []
+    verdicts: list[RowVerdict] = []
     gaps: list[Gap] = []
     known = allocations.Known(devices=devices, cloud=cloud)
     selection = plan.Selection(service_down_time=sources.service_down_time)

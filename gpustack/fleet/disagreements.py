@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.base.hostnames import key, same
 from gpustack.cloud.servers import Server
-from gpustack.fleet.answers import Row
-from gpustack.fleet.index import Index
+from gpustack.fleet.index import Index, Row
 from gpustack.fleet.placement import Device
 from gpustack.hosts.facts.vgpus import unused
 from gpustack.hosts.readiness.assessment import State as Readiness
-from gpustack.spec.hosts import models_for
+from gpustack.spec.model import models_for
 from gpustack.spec.verdict import Verdict
 
 _BINDING = frozenset({Code.BOUND_TO_HOST_DRIVER, Code.BOUND_TO_NO_DRIVER, Code.GPU_NOT_YET_BOUND})

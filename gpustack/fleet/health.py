@@ -6,8 +6,7 @@ from itertools import chain
 
 from gpustack.base.columns import Column
 from gpustack.base.findings import Finding, once
-from gpustack.fleet.answers import Answers
-from gpustack.fleet.index import Index
+from gpustack.fleet.index import Answers, Index
 from gpustack.fleet.join import join
 from gpustack.fleet.model import Fleet, Gpu
 from gpustack.fleet.table import columns

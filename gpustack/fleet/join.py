@@ -7,10 +7,9 @@ from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.hostnames import key, may_be_of_one_machine, short
 from gpustack.base.text import listed as names
 from gpustack.cloud.closed import reasons_of
-from gpustack.fleet.answers import Answers, Row
 from gpustack.fleet.cards import name_of
 from gpustack.fleet.disagreements import disagreements, label
-from gpustack.fleet.index import Index, is_missing, is_unreported, unscheduled, unscheduled_note
+from gpustack.fleet.index import Answers, Index, Row, is_missing, is_unreported, unscheduled, unscheduled_note
 from gpustack.fleet.model import MDEV, Fleet, Gpu, Holder, Source, State
 from gpustack.fleet.placement import Device
 from gpustack.fleet.summary import host_counts

@@ -15,9 +15,8 @@ from gpustack.cloud.placement import Provider, consumers_of
 from gpustack.cloud.servers import Server
 from gpustack.cloud.session import Progress, each, silent
 from gpustack.fleet import placement
-from gpustack.fleet.answers import Answers
 from gpustack.fleet.cards import Models
-from gpustack.fleet.index import Index
+from gpustack.fleet.index import Answers, Index
 from gpustack.fleet.model import Gap, Source
 from gpustack.fleet.placement import Consumer, Device
 from gpustack.hosts.facts.model import Host

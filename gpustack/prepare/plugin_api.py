@@ -48,9 +48,8 @@ from gpustack.prepare.host.prove.verify import Verification
 from gpustack.prepare.host.results import seen
 from gpustack.prepare.host.show import BOOTABLE, READY, UNDONE, show_plan, show_verification
 from gpustack.prepare.host.undo import LAST, plan_undo
-from gpustack.spec.hosts import left_out
 from gpustack.spec.load import load_spec
-from gpustack.spec.model import Spec
+from gpustack.spec.model import Spec, left_out
 
 
 class FileToWrite(TypedDict):

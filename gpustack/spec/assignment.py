@@ -13,10 +13,8 @@ from gpustack.hosts.facts.vgpu_model import VgpuType
 from gpustack.hosts.facts.vgpus import NVIDIA, framework, lacks_type, type_named
 from gpustack.linux.drivers import VFIO
 from gpustack.spec.card_model import candidates, model_of, models_of
-from gpustack.spec.hosts import models_for, options_for
-from gpustack.spec.model import NvSwitch, Spec
-from gpustack.spec.models import Model
-from gpustack.spec.vgpu import Vgpu, memory
+from gpustack.spec.model import NvSwitch, Spec, models_for, options_for
+from gpustack.spec.models import Model, Vgpu, memory
 
 _BOUND_SWITCHES = (NvSwitch.FULL, NvSwitch.SHARED)
 _ONE_TYPE = "Nova gives a card without virtual functions one type, and {model} precedes it"

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 
 from gpustack.base.errors import SpecError
 from gpustack.hosts.facts.model import Function
-from gpustack.spec.models import Match, Model
-from gpustack.spec.vgpu import apart
+from gpustack.spec.models import Match, Model, apart
 
 
 def matches(match: Match, function: Function) -> bool:

@@ -19,12 +19,10 @@ from gpustack.pci.classes import is_gpu_class
 from gpustack.spec.card_model import alike
 from gpustack.spec.check_flavors import check_flavors
 from gpustack.spec.check_quotas import check_quotas, check_tenancy
-from gpustack.spec.document import Document, entries, mapping
+from gpustack.spec.document import Document, Path, Problem, entries, mapping, quoted
 from gpustack.spec.model import OutOfService
-from gpustack.spec.models import Match
+from gpustack.spec.models import Match, Vgpu, apart, slices
 from gpustack.spec.patterns import HostPattern, Patterns
-from gpustack.spec.problems import Path, Problem, quoted
-from gpustack.spec.vgpu import Vgpu, apart, slices
 
 _Section = TypeVar("_Section", Match, Vgpu)
 MAX_COMPARED = 1000

@@ -8,11 +8,10 @@ from typing import Any
 from gpustack.base.findings import Severity
 from gpustack.spec import extra_specs as keys
 from gpustack.spec.attributes import generations, same_generation
-from gpustack.spec.document import Document, mapping
+from gpustack.spec.document import MAX_LISTED, Document, Path, Problem, mapping, nearest, quoted
 from gpustack.spec.flavors import named
 from gpustack.spec.markers import MARKERS, RESOURCES
 from gpustack.spec.memory_pages import size_kib
-from gpustack.spec.problems import MAX_LISTED, Path, Problem, nearest, quoted
 
 SIZES = ("vcpus", "ram", "disk")
 _FIELDS = {

@@ -8,10 +8,9 @@ from typing import Any
 
 from gpustack.base.findings import Severity
 from gpustack.spec.attributes import POOL_CLASS
-from gpustack.spec.document import Document, entries, mapping
+from gpustack.spec.document import Document, Path, Problem, entries, mapping, quoted
 from gpustack.spec.extra_specs import REQUIRED, TRAIT
 from gpustack.spec.markers import MARKERS, marker_of
-from gpustack.spec.problems import Path, Problem, quoted
 from gpustack.spec.tenancy import DEFAULT_TRAIT
 
 _DEFAULT: Path = ("quotas", "default")

@@ -18,11 +18,21 @@ from gpustack.base.findings import Severity
 from gpustack.hosts.facts.model import Host
 from gpustack.pci.catalogue import products_called
 from gpustack.spec.check import check
-from gpustack.spec.document import MAX_BYTES, Document, mapping, read
+from gpustack.spec.document import (
+    MAX_BYTES,
+    Data,
+    Document,
+    Path,
+    Problem,
+    SpecProblems,
+    listed,
+    mapping,
+    nearest,
+    quoted,
+    read,
+)
 from gpustack.spec.fields import NAME_PATTERN
-from gpustack.spec.hosts import with_groups
-from gpustack.spec.model import Spec
-from gpustack.spec.problems import Data, Path, Problem, SpecProblems, listed, nearest, quoted
+from gpustack.spec.model import Spec, with_groups
 from gpustack.spec.schema import resolve, schema
 
 Node = dict[str, Any]

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from gpustack.hosts.facts.model import Function, Host
 from gpustack.pci import classes
 from gpustack.spec.assignment import Shared
-from gpustack.spec.hosts import patterns_for
-from gpustack.spec.model import Network, NetworkMatch, Spec
+from gpustack.spec.model import Network, NetworkMatch, Spec, patterns_for
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,7 @@ from typing import TypeVar
 
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.facts.twins import MOST_KINDS, TWIN, decided, has_identifier
-from gpustack.spec.hosts import models_for, options_for, patterns_for
-from gpustack.spec.model import HostEntry, Spec
+from gpustack.spec.model import HostEntry, Spec, models_for, options_for, patterns_for
 from gpustack.spec.network_functions import networks_for
 
 T = TypeVar("T")

@@ -19,8 +19,7 @@ from gpustack.hosts.readiness.host import host_reasons
 from gpustack.linux.drivers import is_held, is_passthrough_driver
 from gpustack.pci import catalogue
 from gpustack.spec.assignment import Assigned, assigned_gpus, assigned_switches
-from gpustack.spec.hosts import models_for, options_for
-from gpustack.spec.model import NvSwitch, Options, OutOfService, Spec
+from gpustack.spec.model import NvSwitch, Options, OutOfService, Spec, models_for, options_for
 from gpustack.spec.twins import decided_by
 from gpustack.spec.vgpu_use import several_aliases
 

@@ -11,8 +11,7 @@ from gpustack.hosts.facts.vgpu_model import VgpuType
 from gpustack.hosts.facts.vgpus import framework, owners, short_name, type_named
 from gpustack.spec.assignment import MediatedCard, mediated_cards, shared_cards, shared_functions
 from gpustack.spec.model import Spec
-from gpustack.spec.models import Model
-from gpustack.spec.vgpu import memory
+from gpustack.spec.models import Model, memory
 
 _MIB, _NVIDIA = 1024, "10de"
 _SHOWN, _UNUSED = 8, "no running instance, perhaps a stopped one"

@@ -22,7 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gpustack.base.files import data_dir
 from gpustack.base.prometheus import Page
-from gpustack.fleet.answers import Answers
+from gpustack.fleet.index import Answers
 from gpustack.fleet.join import join
 from gpustack.fleet.metrics import families
 from gpustack.fleet.model import Source

@@ -31,9 +31,8 @@ from gpustack.configure import packing
 from gpustack.configure.lint import lint
 from gpustack.configure.lint.subject import LintSubject
 from gpustack.configure.numa_nodes import spanning_flavors
-from gpustack.fleet.answers import Answers
 from gpustack.fleet.cards import Models, models_of
-from gpustack.fleet.index import Index
+from gpustack.fleet.index import Answers, Index
 from gpustack.fleet.join import join
 from gpustack.fleet.model import Fleet, Gpu, State
 from gpustack.fleet.summary import host_counts

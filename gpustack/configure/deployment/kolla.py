@@ -14,10 +14,9 @@ from pathlib import Path, PurePosixPath
 from gpustack.base.errors import NovaConfigError
 from gpustack.base.files import read_text
 from gpustack.base.findings import Code, Finding, finding
-from gpustack.configure.deployed import carried
 from gpustack.configure.rendered import Job, RenderedFile, Tool, template
 from gpustack.configure.sections import ConfigSection, sections
-from gpustack.configure.sources import PLACEMENT, SERVICES, Source, kinds
+from gpustack.configure.sources import PLACEMENT, SERVICES, Source, carried, kinds
 from gpustack.nova_options import releases
 from gpustack.nova_options.config import NovaConfiguration, foreign, read_files
 from gpustack.nova_options.markers import BEGIN, END

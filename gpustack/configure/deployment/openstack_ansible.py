@@ -16,10 +16,9 @@ from gpustack.base.errors import NovaConfigError
 from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.base.text import quoted
 from gpustack.configure import providers
-from gpustack.configure.deployed import carried
 from gpustack.configure.rendered import ENCRYPTED, Job, RenderedFile, Tool, documents, dumped, typed
 from gpustack.configure.sections import sections
-from gpustack.configure.sources import PLACEMENT, READERS, SERVICES, Source, assigned, kinds
+from gpustack.configure.sources import PLACEMENT, READERS, SERVICES, Source, assigned, carried, kinds
 from gpustack.nova_options import releases
 from gpustack.nova_options.markers import DROP_IN
 from gpustack.nova_options.pci_values import specs_of

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from gpustack.base.findings import Code, Finding, finding
-from gpustack.configure.deployed import carried
 from gpustack.configure.rendered import Job, RenderedFile, Tool, dumped, typed, typed_value
 from gpustack.configure.sections import ConfigSection, sections
-from gpustack.configure.sources import PLACEMENT, SERVICES, Source, assigned
+from gpustack.configure.sources import PLACEMENT, SERVICES, Source, assigned, carried
 from gpustack.spec.document import entries, mapping
 
 DIRECTORY = "openstack-helm"

@@ -22,8 +22,7 @@ from gpustack.configure.lint import (
     projects,
     vendordata,
 )
-from gpustack.configure.lint.registry import CHECKS
-from gpustack.configure.lint.subject import LintSubject
+from gpustack.configure.lint.subject import CHECKS, LintSubject
 from gpustack.configure.reading import Read, read
 
 FAMILIES = (

@@ -7,8 +7,7 @@ from typing import Any
 
 from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, Severity, finding
-from gpustack.configure.lint.registry import check
-from gpustack.configure.lint.subject import AliasLine, DeviceLine, LintSubject
+from gpustack.configure.lint.subject import AliasLine, DeviceLine, LintSubject, check
 from gpustack.configure.sources import Source
 from gpustack.hosts.facts.gpus import gpus
 from gpustack.hosts.facts.model import Function, Host

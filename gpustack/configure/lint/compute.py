@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.base.text import listed
 from gpustack.configure.instance_shapes import InstanceShape
-from gpustack.configure.lint.registry import check
-from gpustack.configure.lint.subject import LintSubject
+from gpustack.configure.lint.subject import LintSubject, check
 from gpustack.configure.packing import number
 from gpustack.configure.sources import Source
 from gpustack.nova_options import cpu_sets, releases

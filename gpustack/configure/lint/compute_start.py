@@ -5,10 +5,8 @@ from collections.abc import Generator, Iterator, Sequence
 from itertools import chain
 
 from gpustack.base.findings import Code, Finding, finding
-from gpustack.configure.deployed_filters import values
-from gpustack.configure.lint.registry import check
-from gpustack.configure.lint.subject import DeviceLine, LintSubject
-from gpustack.configure.sources import Source
+from gpustack.configure.lint.subject import DeviceLine, LintSubject, check
+from gpustack.configure.sources import Source, values
 from gpustack.configure.vgpus import faults, left_out, unsupported
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import releases, tables

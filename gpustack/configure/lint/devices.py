@@ -8,8 +8,7 @@ from typing import Any
 from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.base.text import listed
 from gpustack.configure.coverage import what_is
-from gpustack.configure.lint.registry import check
-from gpustack.configure.lint.subject import REPORT, DeviceLine, LintSubject, about_key, padded_traits
+from gpustack.configure.lint.subject import REPORT, DeviceLine, LintSubject, about_key, check, padded_traits
 from gpustack.configure.sources import SERVICES, Source
 from gpustack.configure.vgpus import different_traits
 from gpustack.hosts.facts.gpus import gpus, is_gpu

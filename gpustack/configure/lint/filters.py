@@ -3,12 +3,10 @@
 from collections.abc import Iterator
 
 from gpustack.base.findings import Code, Finding, Severity, finding
-from gpustack.configure.deployed_filters import AVAILABLE, FILTERS, makes_available, values
 from gpustack.configure.desired import PCI_FILTER
-from gpustack.configure.lint.registry import check
-from gpustack.configure.lint.subject import LintSubject
+from gpustack.configure.lint.subject import LintSubject, check
 from gpustack.configure.sections import with_filters
-from gpustack.configure.sources import Source
+from gpustack.configure.sources import AVAILABLE, FILTERS, Source, makes_available, values
 from gpustack.nova_options import releases
 from gpustack.nova_options.config import Setting
 from gpustack.nova_options.filters import DOTTED, Fault, FilterFault, faults, not_importable, startable

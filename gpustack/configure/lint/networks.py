@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.text import listed
-from gpustack.configure.lint.registry import check
-from gpustack.configure.lint.subject import DeviceLine, LintSubject
+from gpustack.configure.lint.subject import DeviceLine, LintSubject, check
 from gpustack.configure.sources import Source
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options.device_spec import matched

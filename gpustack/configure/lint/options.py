@@ -7,10 +7,9 @@ from typing import Any
 
 from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.base.text import clipped, listed
-from gpustack.configure.deployed_filters import values
 from gpustack.configure.desired import PCI_FILTER
-from gpustack.configure.lint.registry import check
-from gpustack.configure.lint.subject import LintSubject
+from gpustack.configure.lint.subject import LintSubject, check
+from gpustack.configure.sources import values
 from gpustack.nova_options import releases, tables
 from gpustack.nova_options.config import Setting
 from gpustack.nova_options.masking import is_secret

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from gpustack.base.findings import Code, Finding, Severity, finding
-from gpustack.configure.lint.registry import check
-from gpustack.configure.lint.subject import REPORT, SCHEDULE, LintSubject
+from gpustack.configure.lint.subject import REPORT, SCHEDULE, LintSubject, check
 from gpustack.configure.packing import MULTIPLIER, Advised, number
 from gpustack.configure.sources import PLACEMENT
 from gpustack.nova_options.config import Setting

@@ -4,11 +4,9 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from gpustack.base.findings import Code, Finding, finding
-from gpustack.configure.deployed_filters import FILTERS, values
 from gpustack.configure.desired import ISOLATION
-from gpustack.configure.lint.registry import check
-from gpustack.configure.lint.subject import LintSubject
-from gpustack.configure.sources import Source
+from gpustack.configure.lint.subject import LintSubject, check
+from gpustack.configure.sources import FILTERS, Source, values
 from gpustack.nova_options.aggregates import BY_PROJECT
 from gpustack.nova_options.markers import DROP_IN
 from gpustack.nova_options.scheduler import CONFINED, DRIVER, UNIFIED

@@ -1,4 +1,4 @@
-"""The input of the linter: configurations, the release that reads them, and hosts with known facts."""
+"""The input of the linter: configurations, the release that reads them, and hosts with known facts; and its checks."""
 
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
@@ -8,13 +8,11 @@ from typing import Any, Literal, Self
 
 from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, Severity, finding
-from gpustack.configure.deployed_filters import FILTERS, values
-from gpustack.configure.desired import markers_of
+from gpustack.configure.desired import Ports, markers_of, ports
 from gpustack.configure.instance_shapes import InstanceShape, shapes
-from gpustack.configure.networks import Ports, ports
 from gpustack.configure.packing import Advised, advised, gpus_of, requested
 from gpustack.configure.providers import ProviderFiles
-from gpustack.configure.sources import SERVICES, HostNames, Source
+from gpustack.configure.sources import FILTERS, SERVICES, HostNames, Source, values
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import releases
 from gpustack.nova_options.config import Setting
@@ -278,3 +276,20 @@ class LintSubject:
     def scheduled_by_placement(self) -> Source | None:
         """A configuration of the API, scheduler or conductor that has pci_in_placement on."""
         return next((s for s in self.serving("api", "scheduler", "conductor") if self.on(SCHEDULE, s)), None)
+
+
+Run = Callable[[LintSubject], Iterator[Finding]]
+
+
+CHECKS: list[tuple[str, Run]] = []
+"""The checks of all imported modules, with their titles."""
+
+
+def check(title: str) -> Callable[[Run], Run]:
+    """Register a check under a title; checks with the same title share a line of the report."""
+
+    def added(run: Run) -> Run:
+        CHECKS.append((title, run))
+        return run
+
+    return added

@@ -14,8 +14,7 @@ from gpustack.base.files import read_text
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.limited_yaml import load
 from gpustack.base.text import listed
-from gpustack.configure.lint.registry import check
-from gpustack.configure.lint.subject import LintSubject
+from gpustack.configure.lint.subject import LintSubject, check
 from gpustack.configure.vendordata import PATH, PROVIDERS, STATIC, parts
 from gpustack.nova_options.config import Setting
 

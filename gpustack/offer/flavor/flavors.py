@@ -21,7 +21,7 @@ from gpustack.cloud.identity import Lookup
 from gpustack.cloud.servers import requested_classes
 from gpustack.spec.extra_specs import ALIAS, parse_alias
 from gpustack.spec.markers import MARKERS, RESOURCES
-from gpustack.spec.vgpu import DEFAULT_CLASS
+from gpustack.spec.models import DEFAULT_CLASS
 
 SETS = "gpustack:sets"
 ORIGIN = "gpustack:origin"

@@ -9,8 +9,7 @@ from gpustack.cloud.servers import Server, requested_classes
 from gpustack.nova_options.aggregates import Aggregate
 from gpustack.offer.flavor.flavors import PresentFlavor
 from gpustack.spec.extra_specs import required_traits
-from gpustack.spec.hosts import patterns_for
-from gpustack.spec.model import Spec
+from gpustack.spec.model import Spec, patterns_for
 from gpustack.spec.patterns import HostPattern
 from gpustack.spec.requests import entries
 from gpustack.spec.tenancy import DEFAULT_TRAIT, GpuAggregate

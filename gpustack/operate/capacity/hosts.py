@@ -20,8 +20,7 @@ from gpustack.operate.capacity.aggregates import zone_of
 from gpustack.operate.capacity.model import ANY_NODE, Cards, Host, Reason
 from gpustack.operate.capacity.read import Rooms
 from gpustack.spec.attributes import required
-from gpustack.spec.hosts import models_for
-from gpustack.spec.model import Spec
+from gpustack.spec.model import Spec, models_for
 from gpustack.spec.verdict import verdicts
 
 _WITHHELD = {

@@ -19,9 +19,8 @@ from gpustack.cloud.server_actions import ServiceCloud
 from gpustack.cloud.servers import Server
 from gpustack.cloud.session import Progress, each, silent
 from gpustack.fleet import placement
-from gpustack.fleet.answers import Answers
 from gpustack.fleet.disagreements import of_server
-from gpustack.fleet.index import Index
+from gpustack.fleet.index import Answers, Index
 from gpustack.fleet.placement import Device
 from gpustack.fleet.read import with_vgpus
 from gpustack.nova_options.aggregates import Aggregate

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpustack.base.text import listed
-from gpustack.fleet.answers import Answers
-from gpustack.fleet.index import Index
+from gpustack.fleet.index import Answers, Index
 from gpustack.fleet.model import State
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.topology.build import topology

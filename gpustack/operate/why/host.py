@@ -7,9 +7,8 @@ from gpustack.base.errors import CloudError, DatabaseError
 from gpustack.base.findings import Code, Finding, finding, once
 from gpustack.base.hostnames import key
 from gpustack.cloud import Connection, compute
-from gpustack.fleet.answers import Answers
 from gpustack.fleet.cards import models_of
-from gpustack.fleet.index import Index
+from gpustack.fleet.index import Answers, Index
 from gpustack.fleet.join import join
 from gpustack.fleet.model import Fleet, Gpu, Source, State
 from gpustack.fleet.read import Detail, Given

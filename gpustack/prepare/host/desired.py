@@ -24,8 +24,7 @@ from gpustack.prepare.host.prior_setup.traces import Part, Trace
 from gpustack.prepare.host.render import render, render_virtual_functions
 from gpustack.prepare.host.tools import has_dracut, has_systemd_boot, in_image_mode
 from gpustack.spec.assignment import mediated_cards
-from gpustack.spec.hosts import options_for
-from gpustack.spec.model import Spec
+from gpustack.spec.model import Spec, options_for
 from gpustack.spec.vgpu_use import types_in_use
 
 PARAMETERS = (*iommu.NAMES, *IDS_ARGUMENTS)

@@ -28,8 +28,7 @@ from gpustack.prepare.host.prior_setup.adopt import adopt as take_over
 from gpustack.prepare.host.prior_setup.remedies import with_remedies
 from gpustack.prepare.host.tools import in_image_mode, update_grub
 from gpustack.spec.assignment import Assigned, Shared
-from gpustack.spec.hosts import options_for
-from gpustack.spec.model import Spec
+from gpustack.spec.model import Spec, options_for
 from gpustack.spec.twins import decided_by
 
 _MOOT_WHEN_REFUSED = frozenset(

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from gpustack.connect.playbooks.results import SpecSeen
-from gpustack.spec.hosts import hosts_of
 from gpustack.spec.load import load_spec
+from gpustack.spec.model import hosts_of
 
 
 def seen(path: Path, sha256: str) -> SpecSeen:

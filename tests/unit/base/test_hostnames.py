@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpustack.base import hostnames
-from gpustack.configure.deployed import HostNames
-from gpustack.configure.sources import Source
+from gpustack.configure.sources import HostNames, Source
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options.config import NovaConfiguration
 from gpustack.novadb.hardware import Hardware, finder

@@ -22,7 +22,7 @@ from gpustack.base.findings import Finding
 from gpustack.base.prometheus import Page
 from gpustack.cli.app import INTERRUPTED
 from gpustack.cli.gpu_watch import GpuWatchCommand
-from gpustack.fleet.answers import Answers
+from gpustack.fleet.index import Answers
 from gpustack.fleet.model import Gap, Source
 from gpustack.operate.capacity.model import Capacity, Demand
 from support.fleet_answers import device

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from gpustack.base.errors import SpecError
-from gpustack.spec.hosts import models_for, options_for, patterns_for, with_groups
 from gpustack.spec.load import parse_spec
+from gpustack.spec.model import models_for, options_for, patterns_for, with_groups
 from support.host_samples import snapshot
 from support.sysroot import talk_host
 

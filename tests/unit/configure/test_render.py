@@ -12,11 +12,10 @@ from oslo_config import cfg
 
 from gpustack.base.errors import NovaConfigError
 from gpustack.base.findings import errors
-from gpustack.configure.deployed import Existing
 from gpustack.configure.deployment.drop_in import DROP_IN
 from gpustack.configure.desired import wanted
 from gpustack.configure.render import render
-from gpustack.configure.sources import read_sources
+from gpustack.configure.sources import Existing, read_sources
 from gpustack.nova_options import releases
 from gpustack.nova_options.markers import BEGIN, END, own_lines, without_block
 from gpustack.spec.load import parse_spec

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from gpustack.base.findings import Severity
-from gpustack.fleet.answers import Answers
 from gpustack.fleet.cards import models_of
+from gpustack.fleet.index import Answers
 from gpustack.fleet.join import join
 from gpustack.fleet.metrics import families
 from gpustack.fleet.model import Fleet, Source

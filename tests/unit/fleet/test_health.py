@@ -8,9 +8,9 @@ import pytest
 
 from gpustack.base.findings import Code, Severity
 from gpustack.cloud.servers import Server
-from gpustack.fleet.answers import Answers
 from gpustack.fleet.cards import models_of
 from gpustack.fleet.health import with_use
+from gpustack.fleet.index import Answers
 from gpustack.fleet.placement import Consumer
 from gpustack.fleet.read import with_vgpus
 from gpustack.hosts.health.check import Report, check

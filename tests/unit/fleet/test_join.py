@@ -11,8 +11,8 @@ import pytest
 
 from gpustack.cloud.compute import Service
 from gpustack.cloud.servers import Server
-from gpustack.fleet.answers import Answers, Row, Verdict
 from gpustack.fleet.cards import Models, models_of
+from gpustack.fleet.index import Answers, Row, RowVerdict
 from gpustack.fleet.join import join
 from gpustack.fleet.model import Fleet, Gap, Source, State
 from gpustack.fleet.placement import Consumer, Device
@@ -161,7 +161,7 @@ def test_rows_and_placement_must_agree() -> None:
 
 
 def test_verdicts_of_clean_up_become_findings() -> None:
-    verdict = Verdict(klass="E (ghost-owner)", host="gpu1", address="0000:81:00.0", because="no cell has the owner")
+    verdict = RowVerdict(klass="E (ghost-owner)", host="gpu1", address="0000:81:00.0", because="no cell has the owner")
     fleet = join(Answers(servers=(), rows=(row(0x81, "allocated", "gone"),), verdicts=(verdict,)))
     assert (codes(fleet), list(states(fleet).values())) == ([("GPU700", "gpu1 0000:81:00.0")], ["inconsistent"])
 

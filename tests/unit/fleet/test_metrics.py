@@ -8,7 +8,7 @@ from datetime import datetime
 
 import pytest
 
-from gpustack.fleet.answers import Answers, Row
+from gpustack.fleet.index import Answers, Row
 from gpustack.fleet.join import join
 from gpustack.fleet.metrics import families
 from gpustack.fleet.model import Fleet, Gap, Holder, Source, State

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpustack.fleet.answers import Answers
+from gpustack.fleet.index import Answers
 from gpustack.fleet.join import join
 from gpustack.fleet.model import Fleet, State
 from gpustack.fleet.placement import Consumer

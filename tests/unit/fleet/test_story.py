@@ -8,8 +8,7 @@ import pytest
 
 from gpustack.base.errors import PartialError, UsageError
 from gpustack.cloud.servers import Event
-from gpustack.fleet.answers import Answers
-from gpustack.fleet.index import named
+from gpustack.fleet.index import Answers, named
 from gpustack.fleet.join import join
 from gpustack.fleet.model import Gap, Source
 from gpustack.fleet.placement import Consumer

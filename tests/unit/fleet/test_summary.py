@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpustack.fleet.answers import Answers
+from gpustack.fleet.index import Answers
 from gpustack.fleet.join import join
 from gpustack.fleet.model import Fleet, State
 from gpustack.fleet.placement import Consumer

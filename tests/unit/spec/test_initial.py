@@ -15,9 +15,9 @@ from gpustack.base.errors import GpustackError
 from gpustack.hosts.facts.gpus import gpus, is_integrated
 from gpustack.hosts.facts.model import Host
 from gpustack.spec.assignment import assigned_gpus
-from gpustack.spec.hosts import models_for
 from gpustack.spec.initial import initial_spec
 from gpustack.spec.load import parse_spec
+from gpustack.spec.model import models_for
 from gpustack.spec.schema import SCHEMA_FILE
 
 GOLDEN = Path(__file__).parent / "cases" / "initial.golden"

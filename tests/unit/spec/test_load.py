@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from gpustack.base.errors import SpecError
 from gpustack.base.findings import Severity
-from gpustack.spec.document import MAX_BYTES, MAX_DEPTH, MAX_NODES
+from gpustack.spec.document import MAX_BYTES, MAX_DEPTH, MAX_NODES, SpecProblems
 from gpustack.spec.load import Examination, examine, load_spec, parse_spec
-from gpustack.spec.problems import SpecProblems
 
 CASES = Path(__file__).parent / "cases"
 VALID = CASES / "valid-in-full.yaml"

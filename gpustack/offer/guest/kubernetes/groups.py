@@ -15,9 +15,8 @@ from gpustack.offer.flavor.shares import HostShare, host_shares
 from gpustack.pci import catalogue
 from gpustack.pci.catalogue import requirement_of
 from gpustack.spec.model import Spec
-from gpustack.spec.models import Model
+from gpustack.spec.models import DEFAULT_CLASS, Model
 from gpustack.spec.requests import Entry, entries
-from gpustack.spec.vgpu import DEFAULT_CLASS
 
 GPUTYPE = "gpustack/gputype"
 """The label with the model. NFD adds its own prefix to a label without one, so only a prefix gives one name."""

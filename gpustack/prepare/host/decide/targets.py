@@ -11,8 +11,7 @@ from gpustack.hosts.facts.gpus import gpus
 from gpustack.hosts.facts.model import Function, Host
 from gpustack.prepare.host.decide import network_cards, virtual_functions
 from gpustack.spec.assignment import Assigned, Shared, kept_cards
-from gpustack.spec.hosts import models_for, not_in_spec
-from gpustack.spec.model import Spec
+from gpustack.spec.model import Spec, models_for, not_in_spec
 from gpustack.spec.network_functions import network_cards as cards_of_networks
 from gpustack.spec.verdict import Verdict, verdicts
 from gpustack.spec.vgpu_use import several_aliases

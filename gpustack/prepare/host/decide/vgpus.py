@@ -15,7 +15,7 @@ from gpustack.hosts.facts.vgpu_model import USER_UNKNOWN, VgpuType
 from gpustack.hosts.facts.vgpus import driver_fault, framework, number_at_boot, type_named
 from gpustack.hosts.readiness.assessment import boot_record
 from gpustack.spec.assignment import Shared
-from gpustack.spec.vgpu import Vgpu
+from gpustack.spec.models import Vgpu
 
 _DEFINITION = re.compile(r"/etc/mdevctl\.d/([^/]+)/([^/]+)")
 _SHOWN = 8

@@ -9,8 +9,7 @@ from gpustack.prepare.host.desired import desire
 from gpustack.prepare.host.prove import checks
 from gpustack.prepare.host.prove.checks import HostCheck, Images
 from gpustack.prepare.host.tools import in_image_mode
-from gpustack.spec.hosts import options_for
-from gpustack.spec.model import Spec
+from gpustack.spec.model import Spec, options_for
 
 
 @dataclass(frozen=True, kw_only=True)

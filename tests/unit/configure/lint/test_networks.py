@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from gpustack.configure.desired import ports
 from gpustack.configure.lint import judged
 from gpustack.configure.lint.subject import LintSubject
-from gpustack.configure.networks import ports
 from gpustack.configure.sources import Source
 from gpustack.nova_options.config import parse_files
 from gpustack.nova_options.releases import release

@@ -8,7 +8,7 @@ import pytest
 
 from gpustack.operate.doctor import spec
 from gpustack.operate.doctor.check import State
-from gpustack.spec.hosts import hosts_of
+from gpustack.spec.model import hosts_of
 
 SPEC = """
 version: 1

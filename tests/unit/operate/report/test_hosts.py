@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpustack.fleet.answers import Answers
+from gpustack.fleet.index import Answers
 from gpustack.fleet.join import join
 from gpustack.fleet.model import Fleet, Holder, State
 from gpustack.operate.report.hosts import GROUP, TIMES, Counts, columns, host_groups, summed

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpustack.base.findings import Code, Finding, Severity
-from gpustack.fleet.answers import Answers
-from gpustack.fleet.index import Index
+from gpustack.fleet.index import Answers, Index
 from gpustack.fleet.join import join
 from gpustack.fleet.model import MDEV, Fleet, Gap, HostCount, Source, State
 from gpustack.fleet.summary import host_counts

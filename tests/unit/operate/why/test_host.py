@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpustack.base.errors import CloudError, DatabaseError, UsageError
-from gpustack.fleet.answers import Answers, Row
+from gpustack.fleet.index import Answers, Row
 from gpustack.fleet.model import Gap, Source
 from gpustack.fleet.placement import Device
 from gpustack.hosts.facts.model import Host

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpustack.spec.vgpu import memory, slices
+from gpustack.spec.models import memory, slices
 
 
 @pytest.mark.parametrize(

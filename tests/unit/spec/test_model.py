@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from gpustack.base.errors import UsageError
-from gpustack.spec.hosts import hosts_of, models_for, nearby, options_for, patterns_for
 from gpustack.spec.load import parse_spec
-from gpustack.spec.model import NvSwitch, Spec
+from gpustack.spec.model import NvSwitch, Spec, hosts_of, models_for, nearby, options_for, patterns_for
 
 MODELS = {
     "k4200": {"match": {"vendor": "10de", "product": "11b4"}},
