@@ -1,32 +1,43 @@
-"""``gpustack flavor …``, and ``openstack gpu flavor …``: the common base; list, show and delete.
+"""``gpustack flavor …``, and ``openstack gpu flavor …``: list, show and delete; by hand; by spec.
 
 The same commands serve both programs. In ``openstack`` they use its connection, and ``openstack`` itself parses options
 such as ``--os-cloud``.
 """
 
 import argparse
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from gpustack.base.columns import Column, in_words
-from gpustack.base.errors import CloudError, FlavorError
+from gpustack.base.errors import CloudError, FlavorError, GpustackError, UsageError
+from gpustack.base.operations import Operation
 from gpustack.base.text import printable
 from gpustack.cli.change import ChangeCommand, show_operations
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister, ShowOne, is_for_machines
-from gpustack.cli.options import option
+from gpustack.cli.options import add_snapshot, explained, option, positive, release_of
 from gpustack.cli.output import Table, table
-from gpustack.cloud.flavors import FlavorCloud, readable
+from gpustack.cli.sync import ApplyCommand, PlanCommand
+from gpustack.cloud.flavors import FlavorCloud, Sizes, readable
 from gpustack.cloud.session import FORBIDDEN, tolerating
 from gpustack.fleet.cards import requested_gpus
+from gpustack.nova_options import releases
+from gpustack.offer.cloud_plan.plan import CloudPlan
+from gpustack.offer.flavor import manual
 from gpustack.offer.flavor.apply import answers, deletion
 from gpustack.offer.flavor.changes import changes, with_projects
 from gpustack.offer.flavor.compare import Questions
-from gpustack.offer.flavor.flavors import PresentFlavor, gpus_without_spec, present_flavors
-from gpustack.offer.flavor.manual import find_flavor
+from gpustack.offer.flavor.desired import extra_specs
+from gpustack.offer.flavor.flavors import PresentFlavor, WantedFlavor, gpus_text, gpus_without_spec, present_flavors
+from gpustack.offer.flavor.manual import Changes, GpuOption, change, creation, find_flavor, gpu_option, requested
 from gpustack.offer.flavor.operations import FlavorOperation
-from gpustack.spec.extra_specs import AFFINITY, ALIAS
+from gpustack.spec.extra_specs import AFFINITY, ALIAS, alias_value
+from gpustack.spec.fields import NumaPolicy
+from gpustack.spec.flavors import PAGE_PATTERN, amount
 from gpustack.spec.load import load_spec
 from gpustack.spec.model import Spec
 
@@ -211,3 +222,260 @@ def _in_words(value: object) -> object:
     if isinstance(value, list):
         return printable("\n".join(map(str, value)))
     return printable(value) if isinstance(value, str) else "" if value is None else value
+
+
+_mib, _gib = explained(partial(amount, unit="MiB")), explained(partial(amount, unit="GiB"))
+
+
+class FlavorCreateCommand(FlavorChangeCommand):
+    """Create a flavor by hand.
+
+    The alias is that of the model in the spec; without a spec, it is the model's name. An incomplete flavor is deleted
+    again. `flavor apply --prune` does not delete flavors that are created by hand.
+    """
+
+    epilog = """\
+gpustack flavor create g1.k4200.2 --model k4200 --count 2 --vcpus 16 --ram 64GiB --disk 80GiB;
+gpustack flavor create mixed --model k4200 --model a100:2 --vcpus 16 --ram 64GiB --disk 80GiB;
+gpustack flavor create lab --alias K4200 --vcpus 8 --ram 32GiB --disk 40GiB --project research --numa-policy required"""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("name", metavar="NAME", help="the flavor's name")
+        _add_gpus(parser)
+        option(parser, "--vcpus N", "vCPUs", type=positive, required=True)
+        option(parser, "--ram SIZE", "memory: 64GiB, or a number of MiB", type=_mib, required=True)
+        option(parser, "--disk SIZE", "root disk: 80GiB, or a number of GiB", type=_gib, required=True)
+        option(parser, "--ephemeral SIZE", "ephemeral disk, in GiB", type=_gib, default=0)
+        option(parser, "--swap SIZE", "swap, in MiB", type=_mib, default=0)
+        option(parser, "--id ID", "id of the flavor (default: auto, a new UUID)")
+        option(parser, "--private", "only the projects of --project can use the flavor")
+        _add_properties(parser)
+        self.add_change_options(parser)
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        if not parsed_args.gpus:
+            raise UsageError("the flavor requests no GPU", remedy="name a GPU with --model or --alias")
+        spec = _spec_at_hand(parsed_args)
+        gpus = requested(_aliases(self, spec, parsed_args.gpus), parsed_args.count)
+        wanted = WantedFlavor(
+            name=parsed_args.name,
+            id=None if parsed_args.id == "auto" else parsed_args.id,
+            sizes=Sizes(**{key: getattr(parsed_args, key) for key in ("vcpus", "ram", "disk", "ephemeral", "swap")}),
+            gpus=gpus,
+            extra_specs=extra_specs(gpus, **_properties(parsed_args, spec)),
+            description=parsed_args.description or "",
+            access=tuple(dict.fromkeys(parsed_args.project)) if parsed_args.private or parsed_args.project else None,
+            origin="hand",
+        )
+        cloud = self.cloud(parsed_args)
+        projects = answers(cloud, Questions(projects=frozenset(parsed_args.project))).projects
+        self.change(parsed_args, [creation(wanted, cloud.flavors(), projects)])
+
+
+class FlavorSetCommand(FlavorChangeCommand):
+    """Change a flavor: GPUs, extra specs, description, projects."""
+
+    epilog = """\
+gpustack flavor set g1.k4200.2 --numa-policy required --numa-nodes 1;
+gpustack flavor set g1.k4200.2 --project research --remove-project teaching"""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("flavor", metavar="NAME", help="a flavor's name or id")
+        _add_gpus(parser)
+        _add_properties(parser)
+        option(parser, "--remove-project NAME…", "remove the access of a project, by id or name; can be repeated")
+        option(parser, "--unset-property KEY…", "remove an extra spec; can be repeated")
+        option(parser, "--adopt", "change a flavor that gpustack did not create")
+        self.add_change_options(parser)
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        spec = _spec_at_hand(parsed_args)
+        cloud = self.cloud(parsed_args)
+        flavor = find_flavor(cloud.flavors(), parsed_args.flavor)
+        if not flavor.ours and not parsed_args.adopt:
+            raise FlavorError(f"{flavor.name}: not created by gpustack", remedy="--adopt changes it nevertheless")
+        specs = self._extra_specs(parsed_args, spec, flavor)
+        projects = frozenset((*parsed_args.project, *parsed_args.remove_project))
+        questions = Questions(
+            projects=projects, access=frozenset({flavor.id} if projects and not flavor.public else ())
+        )
+        learned = answers(cloud, questions)
+        changes = Changes(
+            set_specs=specs,
+            unset_specs=frozenset(parsed_args.unset_property),
+            description=parsed_args.description,
+            grant=frozenset(learned.projects[project] for project in parsed_args.project),
+            revoke=frozenset(learned.projects[project] for project in parsed_args.remove_project),
+        )
+        operation = change(flavor, changes, learned.access.get(flavor.id))
+        self.change(parsed_args, [operation] if operation is not None else [])
+
+    def _extra_specs(self, parsed_args: argparse.Namespace, spec: Spec | None, flavor: PresentFlavor) -> dict[str, str]:
+        """The extra specs to set.
+
+        :raises UsageError: if the flavor would request no GPU, or the number of GPUs is ambiguous.
+        """
+        gpus = self._gpus(parsed_args, spec, flavor)
+        specs = extra_specs(gpus, **_properties(parsed_args, spec))
+        if not gpus:
+            raise UsageError(f"{flavor.name} asks for no GPU", remedy="name --model or --alias, and --count")
+        if specs.get(ALIAS) == alias_value(flavor.gpus):
+            specs[ALIAS] = flavor.extra_specs[ALIAS]  # an equivalent request is not a change
+        return specs
+
+    def _gpus(self, parsed_args: argparse.Namespace, spec: Spec | None, flavor: PresentFlavor) -> Mapping[str, int]:
+        """The number of GPUs by alias: as requested, or that of the flavor."""
+        if parsed_args.gpus:
+            one_kind = len(parsed_args.gpus) == 1 and parsed_args.gpus[0].count is None
+            count = parsed_args.count or (sum(flavor.gpus.values()) or 1 if one_kind else None)
+            return requested(_aliases(self, spec, parsed_args.gpus), count)
+        if not parsed_args.count:
+            return flavor.gpus
+        if len(flavor.gpus) != 1:
+            raise UsageError(
+                f"--count is ambiguous: {flavor.name} requests {gpus_text(flavor.gpus) or 'no GPU'}",
+                remedy="name each kind of GPU with --model NAME:N or --alias NAME:N",
+            )
+        return dict.fromkeys(flavor.gpus, parsed_args.count)
+
+
+# --- arguments -----------------------------------------------------------------------------------------------
+
+
+def _add_gpus(parser: argparse.ArgumentParser) -> None:
+    for name, model, device in (
+        ("--model", True, "a model of the spec"),
+        ("--alias", False, "an alias of Nova's configuration"),
+    ):
+        text = f"request N GPUs of {device} (default: 1); can be repeated"
+        reader = explained(partial(gpu_option, model=model))
+        option(parser, f"{name} NAME[:N]…", text, dest="gpus", type=reader)
+    option(parser, "--count N", "request N GPUs, if there is one kind of GPU", type=positive)
+    option(parser, "--spec SPEC", "the spec (default: gpustack.yaml, if it exists)")
+
+
+def _add_properties(parser: argparse.ArgumentParser) -> None:
+    option(parser, "--description TEXT", "set the description of the flavor")
+    option(parser, "--project NAME…", "give a project access, by id or name; can be repeated")
+    option(parser, "--numa-policy", "affinity of vCPUs to the NUMA nodes of the GPUs", choices=get_args(NumaPolicy))
+    option(parser, "--numa-nodes N", "NUMA nodes of the instance", type=positive)
+    parser.add_argument("--cpu-policy", choices=("shared", "dedicated"), help="pin vCPUs (dedicated), or not (shared)")
+    option(parser, "--mem-page-size SIZE", "size of memory pages: small, large, any, or a size such as 1GB")
+    width = "give instances the host's address width, for large BARs"
+    option(parser, "--maxphysaddr", width, choices=("passthrough",))
+    option(parser, "--hide-hypervisor", "hide KVM from the guest's driver (error 43)")
+    option(parser, "--property KEY=VALUE…", "set another extra spec; can be repeated")
+    option(parser, "--release NAME", "use this release of Nova (default: that of the spec)")
+
+
+def _properties(parsed_args: argparse.Namespace, spec: Spec | None) -> dict[str, Any]:
+    others = {}
+    for text in parsed_args.property:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise UsageError(f"--property {text!r} has no '='", remedy="write KEY=VALUE")
+        others[key] = value
+    manual.refuse_own(others)
+    if parsed_args.mem_page_size and not re.fullmatch(PAGE_PATTERN, parsed_args.mem_page_size):
+        raise UsageError(
+            f"{parsed_args.mem_page_size!r} is no size of pages", remedy="small, large, any, or a size like 1GB"
+        )
+    release = release_of(parsed_args.release, spec if spec and spec.nova else None)
+    if parsed_args.maxphysaddr and "hw:maxphysaddr_mode" not in releases.extra_specs(release):
+        raise UsageError(f"Nova {release} does not know hw:maxphysaddr_mode", remedy="it came with 2024.1")
+    return {
+        "release": release,
+        "policy": parsed_args.numa_policy,
+        "nodes": parsed_args.numa_nodes,
+        "cpu_policy": parsed_args.cpu_policy,
+        "mem_page_size": parsed_args.mem_page_size,
+        "maxphysaddr": parsed_args.maxphysaddr,
+        "hide_hypervisor": parsed_args.hide_hypervisor,
+        "others": others,
+    }
+
+
+def _spec_at_hand(parsed_args: argparse.Namespace) -> Spec | None:
+    """The spec of ``--spec``, or gpustack.yaml; an unreadable gpustack.yaml is an error only if a model is needed."""
+    default = Path("gpustack.yaml")
+    if parsed_args.spec is not None or not default.exists():
+        return read_spec(parsed_args.spec)
+    try:
+        return read_spec(default)
+    except GpustackError:
+        if any(option.model for option in parsed_args.gpus):
+            raise
+        return None
+
+
+def _aliases(command: InCloud, spec: Spec | None, options: Sequence[GpuOption]) -> list[GpuOption]:
+    """The options with models replaced by their aliases; warns about aliases that the spec lacks."""
+    aliases = []
+    for asked in options:
+        alias = asked.name
+        if asked.model and spec is not None:
+            if asked.name not in spec.models:
+                raise UsageError(
+                    f"the spec has no model {asked.name!r}", remedy=f"name one of: {', '.join(spec.models)}"
+                )
+            alias = spec.alias_of(asked.name)
+            if spec.models[asked.name].vgpu:
+                text = "define flavors of mediated devices in the spec"
+                command.report(f"warning: the alias {alias} requests virtual functions; {text}")
+        elif asked.model:
+            command.report(
+                f"no spec: the model name {alias} is used as the alias; use --spec or --alias to change that"
+            )
+        elif spec is not None and alias not in (
+            known := {alias for model in spec.models for alias in spec.aliases_of(model)}
+        ):
+            command.report(
+                f"warning: no model of the spec has the alias {alias} (aliases: {', '.join(sorted(known))});"
+                " instances of the flavor fail to boot unless Nova's [pci] alias defines it"
+            )
+        aliases.append(replace(asked, name=alias, model=False))
+    return aliases
+
+
+class FlavorPlanCommand(PlanCommand):
+    """Show the changes that sync flavors with the spec. Changes nothing."""
+
+    group = "flavors"
+
+    epilog = """\
+gpustack flavor plan gpustack.yaml --snapshot hosts.json;
+gpustack flavor plan gpustack.yaml --exit-code -f json"""
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        add_snapshot(parser, ", for sizes `auto`, and to report flavors that fit no host")
+        option(parser, "--release NAME", "render for this release of Nova (default: that of the spec)")
+        option(parser, "--prune", "delete flavors of an earlier spec that no instance uses")
+        option(
+            parser,
+            "--replace NAME…",
+            "delete this flavor and create it with its new sizes, if no instance uses it; can be repeated",
+        )
+        option(parser, "--adopt", "adopt existing flavors of the same names")
+        option(parser, "--check-access", "read the projects of every private flavor, one request each")
+
+    def operations(self, plan: CloudPlan) -> Sequence[Operation]:
+        return plan.flavors.operations if plan.flavors else ()
+
+    def data(self, plan: CloudPlan) -> dict[str, object]:
+        return {"unchanged": list(plan.flavors.unchanged) if plan.flavors else []}
+
+
+class FlavorApplyCommand(ApplyCommand, FlavorPlanCommand):
+    """Sync flavors with the spec, after showing the changes.
+
+    Changes only flavors with gpustack's mark. An incomplete flavor is deleted again. After an interruption, run the
+    same command again to complete the changes.
+    """
+
+    incomplete = FlavorError
+    at_once = 8
+    epilog = """\
+gpustack flavor apply gpustack.yaml --snapshot hosts.json;
+gpustack flavor apply gpustack.yaml --yes --prune"""

@@ -6,7 +6,7 @@ from pathlib import Path
 from gpustack.base.errors import JournalError
 from gpustack.base.files import json_files
 from gpustack.cli.common import add_each, add_format
-from gpustack.cli.playbook_run import Results
+from gpustack.cli.host_playbooks import Results
 from gpustack.connect.playbooks.results import LEFT_BY, joined, load
 from gpustack.connect.playbooks.show import verdict
 

@@ -8,12 +8,10 @@ plan: an unreadable time becomes :data:`UNREADABLE`. It can be compared like any
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
-
-import sqlalchemy as sa
 
 from gpustack.base.hostnames import key
 from gpustack.nova_options.tables import facts
@@ -23,33 +21,6 @@ UNREADABLE = datetime.min  # noqa: DTZ901 - naive, as all times of Nova's databa
 
 DAMAGE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
 """Exceptions that a value of an unexpected type raises where it is used."""
-
-
-class Moment(sa.types.TypeDecorator[datetime]):
-    """A time column whose unreadable values do not fail the statement."""
-
-    impl = sa.DateTime
-    cache_ok = True
-
-    def result_processor(self, dialect: sa.Dialect, coltype: object) -> Callable[[Any], datetime | None]:
-        """Convert a value to a naive ``datetime``, or to :data:`UNREADABLE`.
-
-        PyMySQL returns an impossible time as text. SQLite stores times as text, and its conversion can raise.
-        """
-        convert = self.impl_instance.dialect_impl(dialect).result_processor(dialect, coltype)
-
-        def process(value: Any) -> datetime | None:  # noqa: ANN401 - whatever the driver returns
-            if convert is not None:
-                try:
-                    value = convert(value)
-                except DAMAGE:
-                    return UNREADABLE
-            if value is None or (value.__class__ is datetime and value.tzinfo is None):
-                moment: datetime | None = value
-                return moment
-            return UNREADABLE
-
-        return process
 
 
 def parsed(text: str) -> Any:  # noqa: ANN401 - JSON

@@ -5,13 +5,42 @@ Columns as in ``nova/db/main/models.py`` and ``nova/db/api/models.py``. Some are
 for them.
 """
 
+from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
 
-from gpustack.novadb.model import Moment
+from gpustack.novadb.model import DAMAGE, UNREADABLE
 
 metadata = sa.MetaData()
+
+
+class Moment(sa.types.TypeDecorator[datetime]):
+    """A time column whose unreadable values do not fail the statement."""
+
+    impl = sa.DateTime
+    cache_ok = True
+
+    def result_processor(self, dialect: sa.Dialect, coltype: object) -> Callable[[Any], datetime | None]:
+        """Convert a value to a naive ``datetime``, or to :data:`UNREADABLE`.
+
+        PyMySQL returns an impossible time as text. SQLite stores times as text, and its conversion can raise.
+        """
+        convert = self.impl_instance.dialect_impl(dialect).result_processor(dialect, coltype)
+
+        def process(value: Any) -> datetime | None:  # noqa: ANN401 - whatever the driver returns
+            if convert is not None:
+                try:
+                    value = convert(value)
+                except DAMAGE:
+                    return UNREADABLE
+            if value is None or (value.__class__ is datetime and value.tzinfo is None):
+                moment: datetime | None = value
+                return moment
+            return UNREADABLE
+
+        return process
 
 
 def _columns(kind: Any, *names: str) -> list[sa.Column[object]]:  # noqa: ANN401 - a type of SQLAlchemy

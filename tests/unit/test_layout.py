@@ -115,9 +115,9 @@ PUBLIC = (
 """What the playbooks' plug-ins may import."""
 DECIDING = {
     "cli/app.py: opens a file: open": "the null device, after the reader of the output ended",
-    "cli/capacity_simulation.py: opens a file: open": "a recording, whose lines are parsed while they are read",
+    "cli/capacity.py: opens a file: open": "a recording, whose lines are parsed while they are read",
     "cli/explanation.py: opens a file: read_text": "a page that is printed as it is",
-    "cli/playbook_run.py: opens a file: mkdtemp": "the command's own temporary files",
+    "cli/host_playbooks.py: opens a file: mkdtemp": "the command's own temporary files",
     "cli/spec.py: opens a file: read_text": "the JSON schema, which is printed as it is",
 }
 """The decisions that stay in ``cli/``, with reasons."""

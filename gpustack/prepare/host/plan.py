@@ -25,7 +25,7 @@ from gpustack.prepare.host.next_boot import trial as trials
 from gpustack.prepare.host.next_boot.difference import BootDifference
 from gpustack.prepare.host.own_files import GRUB, OwnedFile
 from gpustack.prepare.host.prior_setup.adopt import adopt as take_over
-from gpustack.prepare.host.prior_setup.remedies import with_remedies
+from gpustack.prepare.host.prior_setup.adopt import with_remedies
 from gpustack.prepare.host.tools import in_image_mode, update_grub
 from gpustack.spec.assignment import Assigned, Shared
 from gpustack.spec.model import Spec, options_for

@@ -3,24 +3,33 @@
 An adopted line becomes a comment that starts with :data:`GONE`. If only a part of a line is adopted, the original line
 becomes a comment that starts with :data:`INSTEAD`, and the next line is the remainder. Each change of kernel arguments
 and modprobe.d files is checked before it is planned: the files must evaluate as before, except for the adopted parts.
+
+Lines that gpustack can't adopt get a remedy that replaces the one with ``--adopt``. An argument of a boot entry may
+come from tuned, or from a variable in ``/etc/default/grub`` that EDPM (RHOSO) or TripleO manages and rewrites. It must
+be removed from that source.
 """
 
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby, pairwise
+from pathlib import PurePosixPath
 
+from gpustack.base.by_key import by_key
 from gpustack.base.errors import HostError
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.operations import Operation, RemoveFile, WriteFile
+from gpustack.base.text import quoted
 from gpustack.hosts.facts.collector.limits import TEXT_LIMIT
 from gpustack.hosts.facts.model import ConfigFile, Host
 from gpustack.linux.cmdline import CommandLine
-from gpustack.linux.grub import LINUX, LINUX_DEFAULT, read_defaults
+from gpustack.linux.grub import DEFAULTS, LINUX, LINUX_DEFAULT, TUNED, read_defaults
 from gpustack.linux.modprobe import Statement, parse
 from gpustack.prepare.host.own_files import ADOPTED, MARK, is_exact
 from gpustack.prepare.host.prior_setup.traces import Part, Trace
+from gpustack.prepare.host.record import KERNEL_CMDLINE
+from gpustack.prepare.host.tools import has_systemd_boot
 
 GONE = "# adopted by gpustack: "
 INSTEAD = "# gpustack has taken a part of this over: "
@@ -322,3 +331,75 @@ def give_back(host: Host) -> Outcome:
             operations.append(WriteFile(path=path, content=text, before=before, mode=mode, why=why))
             files[path] = ConfigFile(text=text, mode=mode, mtime_ns=None)
     return tuple(operations), tuple(findings), host.model_copy(update={"files": files})
+
+
+_CODES = frozenset(
+    {
+        Code.ARGUMENT_CONFLICTS,
+        Code.IDS_CONFLICT,
+        Code.NEEDED_MODULE_DISABLED,
+        Code.SCRIPT_TOUCHES_DEVICES,
+        Code.DRIVERCTL_CONFLICTS,
+    }
+)
+"""The findings whose default remedy offers ``--adopt``."""
+_VARIABLE = re.compile(r"\s*(?:export\s+)?(\w+)=")
+_OWNERS = {"EDPM": "edpm_kernel_args of the node set", "TRIPLEO": "KernelArgs of the TripleO role"}
+
+
+def with_remedies(
+    host: Host, findings: Iterable[Finding], traces: Iterable[Trace], *, adopted: bool
+) -> Iterator[Finding]:
+    """Replace the remedies of findings about lines that can't be adopted.
+
+    :param adopted: whether all adoptable lines have been adopted already.
+    """
+    by_place = by_key((host.at(trace.place), trace) for trace in traces if not trace.agrees)
+    for found in findings:
+        conflicting = by_place.get(found.place, [])
+        if found.code not in _CODES or (not adopted and any(trace.stays is None for trace in conflicting)):
+            yield found
+        else:
+            remedy = _way(host, found.place.removeprefix(f"{host.hostname} "), conflicting, by_place)
+            yield replace(found, remedy=f"{remedy}, then plan again; gpustack can't take it over")
+
+
+def _way(host: Host, place: str, conflicting: list[Trace], by_place: dict[str, list[Trace]]) -> str:
+    path = conflicting[0].path if conflicting else re.sub(r":\d+$", "", place)
+    texts = sorted({trace.said for trace in conflicting if trace.part is Part.ARGUMENT})
+    text = " ".join(texts) or "this line"
+    if path == TUNED:
+        commands = "`tuned-adm active`, `tuned-adm profile NAME`"
+        return f"choose or write a tuned profile that does not set {text} ({commands})"
+    if texts and host.boot.bls:
+        return _from_entries(host, text, by_place)
+    if "/systemd/system/" in path:
+        return f"`systemctl disable {quoted(PurePosixPath(path).name)}`, or take the device out of the unit"
+    if not path.startswith("/etc/"):
+        return _hidden(path)
+    return f"take {text} out of {conflicting[0].place if conflicting else place}, or correct it there, by hand"
+
+
+def _from_entries(host: Host, text: str, by_place: dict[str, list[Trace]]) -> str:
+    if has_systemd_boot(host):
+        return f"take {text} out of {KERNEL_CMDLINE}, `kernel-install add RELEASE IMAGE` for each kernel"
+    sources = [t for traces in by_place.values() for t in traces if t.path == DEFAULTS and t.said in text.split(" ")]
+    for trace in sources:
+        line = host.files[DEFAULTS].text.split("\n")[trace.line - 1]
+        variable = _VARIABLE.match(line)
+        if variable is not None and not variable[1].startswith("GRUB_CMDLINE_LINUX"):
+            owner = next((of for name, of in _OWNERS.items() if name in variable[1]), "the tool that sets it")
+            return f"change {owner}: {text} comes from {variable[1]} ({trace.place})"
+    sources_of_new = (path for path in (KERNEL_CMDLINE, DEFAULTS) if path in host.files)
+    files = " and ".join(path for path in sources_of_new if any(t in host.files[path].text for t in text.split(" ")))
+    command = f"`grubby --update-kernel=ALL --remove-args={quoted(text)} --no-etc-grub-update`"
+    return f"{command}; take it out of {files} as well" if files else command
+
+
+def _hidden(path: str) -> str:
+    """How to mask a file of a package: by a file of the same name in ``/etc``."""
+    name = re.sub(r"^/(?:usr/local/lib|usr/lib|lib|run)/", "/etc/", path)
+    if name == path or path.startswith("/run/"):
+        return f"find what writes {path}, and change that"
+    command = f"`ln -s /dev/null {quoted(name)}`"
+    return f"{command} hides this file of a package (copy its other lines to a file of another name)"
