@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from keystoneauth1.exceptions import ConnectFailure, ConnectTimeout
 from keystoneauth1.session import TCPKeepAliveAdapter
-from requests.exceptions import ChunkedEncodingError, ConnectionError, SSLError, Timeout  # noqa: A004 - requests' own
+from requests.exceptions import ChunkedEncodingError, ConnectionError, ProxyError, SSLError, Timeout  # noqa: A004
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import ReadTimeoutError
@@ -122,7 +122,8 @@ class LimitedAdapter(TCPKeepAliveAdapter):
                 raise
             except (ConnectionError, ChunkedEncodingError) as error:
                 if pause is None:
-                    raise ConnectFailure(f"no connection to {service} at {endpoint}: {_reason(error)}") from error
+                    way = " through the proxy of http_proxy or https_proxy" if isinstance(error, ProxyError) else ""
+                    raise ConnectFailure(f"no connection to {service} at {endpoint}{way}: {_reason(error)}") from error
             else:
                 if answer.status_code not in BUSY or pause is None:
                     return answer
@@ -282,8 +283,8 @@ def _reason(error: BaseException) -> str:
     """The system's reason for a failed connection, below the exceptions of requests and urllib3."""
     inner: BaseException | None = error
     while inner is not None:
-        if isinstance(inner, OSError) and inner.strerror:
-            return inner.strerror
+        if isinstance(inner, OSError) and (inner.strerror or str(inner).startswith("Tunnel ")):
+            return inner.strerror or str(inner)
         nested = [entry for entry in (getattr(inner, "reason", None), *inner.args) if isinstance(entry, BaseException)]
         inner = inner.__cause__ or (nested[0] if nested else inner.__context__)
     return "the service broke off its answer" if "broken" in str(error).lower() else type(error).__name__

@@ -25,7 +25,6 @@ from gpustack.hosts.topology.check import narrow_links
 _OVERWRITTEN = "the kernel has overwritten its oldest messages since boot, so earlier signs are not counted"
 MANY_CORRECTED = 100
 """Corrected errors up to this number are normal for a link under load."""
-_KINDS = ("fatal", "nonfatal")
 _OF_BINDING = ("nouveau", "probe-failed", "firmware", "force-probe", "legacy", "no-gsp", "open-required", "unsupported")
 """The kinds of signs that another driver serves a GPU, or none."""
 _UNNAMED = dict.fromkeys(("driver", "card", "branch", "file", "error", "client", "module", "product"), "unknown")
@@ -148,7 +147,7 @@ def _errors(host: Host, gpu: Gpu, errors: dict[str, ErrorCounters | None]) -> It
     uncorrected = [
         f"{count} {kind} at {address}"
         for address, entry in known.items()
-        for kind in _KINDS
+        for kind in ("fatal", "nonfatal")
         if (count := getattr(entry, kind))
     ]
     place, text = place_of(host, gpu), ", ".join(uncorrected)

@@ -408,6 +408,17 @@ def test_no_error_names_the_login_of_an_address(monkeypatch: pytest.MonkeyPatch)
     assert "geheim" not in str(caught.value)
 
 
+def test_a_proxy_without_an_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {**Services(url="x").variables, "http_proxy": "http://me:geheim@127.0.0.1:1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("OS_AUTH_URL", "http://192.0.2.7:5000/v3")
+    with pytest.raises(
+        Unanswered, match="through the proxy of http_proxy or https_proxy: Connection refused"
+    ) as caught:
+        sign_in(connect())
+    assert "geheim" not in str(caught.value)
+
+
 @pytest.mark.parametrize(("sizes", "accepted"), [((6, 4), True), ((6, 5), False), ((11,), False)])
 def test_an_answer_of_any_length_is_read_up_to_a_limit(
     sizes: tuple[int, ...], accepted: bool, monkeypatch: pytest.MonkeyPatch
@@ -437,6 +448,10 @@ def test_an_answer_of_any_length_is_read_up_to_a_limit(
             "the service broke off its answer",
         ),
         (requests.ConnectionError("something else"), "ConnectionError"),
+        (
+            requests.exceptions.ProxyError(OSError("Tunnel connection failed: 403 Forbidden")),
+            "Tunnel connection failed: 403 Forbidden",
+        ),
     ],
 )
 def test_the_reason_is_the_systems_if_it_gave_one(error: Exception, reason: str) -> None:
