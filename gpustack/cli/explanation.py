@@ -99,7 +99,7 @@ def _similar(subject: str) -> str:
     if table().events([subject]):
         return f"for a message of a kernel: gpustack explain --message {quoted(subject)}"
     if re.fullmatch(r"[0-9a-f:]+\.[0-7]", subject, re.IGNORECASE):
-        return f"for a GPU of a host: gpustack gpu show HOST {subject}"
+        return f"for a GPU of a host: gpustack gpu show HOST {quoted(subject)}"
     if close := re.findall(r"\bGPU\d{3}\b", subject) or difflib.get_close_matches(subject.lower(), names, n=3):
         return f"did you mean {' or '.join(close)}?"
     return f"classes: {', '.join(map(str, CLASSES.values()))}"
