@@ -174,7 +174,7 @@ def test_texts_of_several_reasons_are_cut_at_one_length() -> None:
 
 @pytest.mark.parametrize(
     ("count", "what", "step"),
-    [(0, "has no nova-compute service on gpu1", "name the host"), (2, "has 2 nova-compute services", "delete the")],
+    [(0, "has no nova-compute service on gpu1", "name the host"), (2, "has 2 nova-compute services", "delete that")],
 )
 def test_a_host_has_one_service(monkeypatch: pytest.MonkeyPatch, count: int, what: str, step: str) -> None:
     """Two cells may have a service of one name: which of them is that of the host is not known."""
