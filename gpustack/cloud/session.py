@@ -202,7 +202,7 @@ def sign_in(connection: Connection) -> Access | None:
             user=str(access.username or access.user_id),
             project=str(access.project_name or access.project_id or ""),
             roles=frozenset(access.role_names),
-            regions=frozenset(str(entry.region_name) for of_type in endpoints for entry in of_type),
+            regions=frozenset(entry.region_name for of_type in endpoints for entry in of_type if entry.region_name),
         )
 
 
