@@ -169,8 +169,9 @@ def connect_as(connection: Connection, **scope: str) -> Connection:
 
 
 def _mount(connection: Connection, adapter: Any) -> None:  # noqa: ANN401 - of requests, which is imported late
-    adapters = connection.session.session.adapters
-    adapters.update(dict.fromkeys(adapters, adapter))
+    sender = connection.session.session
+    for scheme in list(sender.adapters):
+        sender.mount(scheme, adapter)
 
 
 @dataclass(frozen=True, kw_only=True)
