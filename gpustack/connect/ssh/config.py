@@ -176,17 +176,14 @@ class SshConfig:
         """The host's settings in the configuration files: strings, and lists of identity files."""
         import paramiko
 
+        os.environ["LOGNAME"] = user_name()  # paramiko reads it; without, a user that has no name would be an error
         try:
-            settings: Mapping[str, Any] = self._parsed.lookup(host)
+            return dict(self._parsed.lookup(host))
         except (paramiko.ConfigParseError, paramiko.CouldNotCanonicalize, ValueError) as error:
             raise _senseless(name, error) from error
         except ImportError as error:  # paramiko needs the package invoke for it
-            raise HostError(
-                "its SSH configuration uses Match exec, which gpustack can't evaluate",
-                where=name,
-                remedy="name another file with --ssh-config",
-            ) from error
-        return settings
+            what = "its SSH configuration uses Match exec, which gpustack can't evaluate"
+            raise HostError(what, where=name, remedy="name another file with --ssh-config") from error
 
 
 def _senseless(name: str, error: Exception) -> HostError:
@@ -253,10 +250,17 @@ def _lines(path: Path, depth: int = 0) -> Iterator[str]:
         yield f"{block}\n"
 
 
-def client_version() -> str | None:
-    """The version of the ``ssh`` in PATH, which Ansible runs; its path if it prints none, else None."""
+def client_version() -> str:
+    """The version of the ``ssh`` in PATH, which Ansible runs; its path if it prints none.
+
+    :raises HostError: if there is no ssh, or if it does not start.
+    """
     path = shutil.which("ssh")
     if path is None:
-        return None
+        problem = "there is no ssh in PATH, which Ansible runs for host apply, verify and undo"
+        raise HostError(problem, remedy="apt install openssh-client, or dnf install openssh-clients")
     ran = subprocess.run([path, "-V"], capture_output=True, text=True, errors="replace", timeout=10, check=False)
-    return (ran.stderr or ran.stdout).partition(",")[0].strip() or path
+    text = (ran.stderr or ran.stdout).partition(",")[0].strip()
+    if ran.returncode:
+        raise HostError(f"ssh does not start: {text}", remedy="run ssh -V; its user needs an entry in /etc/passwd")
+    return text or path

@@ -60,6 +60,16 @@ def test_a_directory_of_another_user_is_skipped_as_by_ssh(home, monkeypatch):
     assert SshConfig.load(SshOptions()).target("gpu01").hostname == "gpu01"
 
 
+def test_a_user_without_a_name_has_its_number(home, monkeypatch):
+    """As in a container with ``--user 1234``; paramiko asks for the name, also if the command line has one."""
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.setenv(name, "")
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
+    monkeypatch.setattr(os, "getuid", lambda: 1234)
+    assert SshConfig.load(SshOptions()).target("gpu01").user == "1234"
+    assert SshConfig.load(SshOptions(user="ann")).target("gpu01").user == "ann"
+
+
 def test_files_that_include_one_another(home):
     (home / ".ssh" / "config").write_text("Include config\n")
     with pytest.raises(HostError, match="include one another"):

@@ -32,6 +32,15 @@ def know(home: Path, *names: str) -> None:
     (home / ".ssh/known_hosts").write_text("".join(lines))
 
 
+def test_an_ssh_that_does_not_start(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container with ``--user 1234``: OpenSSH refuses a user without an entry in /etc/passwd."""
+    (home / "ssh").write_text("#!/bin/sh\necho No user exists for uid 1234 >&2\nexit 255\n")
+    (home / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", str(home), prepend=":")
+    client = checks()["SSH client"]
+    assert (client.state, client.seen) == (State.ERROR, "ssh does not start: No user exists for uid 1234")
+
+
 def test_nothing_is_set_up() -> None:
     results = checks()
     assert results["SSH keys"].state is State.NOT_CONFIGURED
