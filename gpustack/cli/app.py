@@ -260,6 +260,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     gc.set_threshold(COLLECT_AFTER, *gc.get_threshold()[1:])
     atexit.register(gc.freeze)  # the end of the process frees all memory without looking at each object
     _open_standard_streams()
+    if os.path.expanduser("~") == "~":  # noqa: PTH111 - neither HOME nor an entry in /etc/passwd
+        os.environ["HOME"] = "/"  # as container engines do
     try:
         code = Gpustack().run(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()

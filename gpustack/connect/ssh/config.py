@@ -212,8 +212,7 @@ def _identities(options: SshOptions, names: list[str] | None) -> tuple[Path, ...
     """The key files to offer: that of the command line, then the configured ones; without both, the defaults."""
     from_options = (options.identity,) if options.identity else ()
     configured = tuple(Path(name.strip('"')).expanduser() for name in names or ())
-    usual = tuple(Path(name).expanduser() for name in DEFAULT_IDENTITIES)
-    return (*from_options, *configured) if from_options or configured else usual
+    return (*from_options, *configured) or tuple(Path(name).expanduser() for name in DEFAULT_IDENTITIES)
 
 
 def _jumps(value: str | None) -> tuple[str, ...]:

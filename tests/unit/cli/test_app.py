@@ -24,6 +24,14 @@ from support.sysroot import SysRoot
 HEAVY = ("pydantic", "yaml", "jinja2", "paramiko", "openstack", "novaclient", "sqlalchemy", "ansible", "rich", "cmd2")
 
 
+def test_a_user_without_home_has_that_of_containers(monkeypatch, tmp_path):
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert app.main(["example", "list"]) == 0
+    assert os.environ["HOME"] == "/"
+
+
 def test_commands_load_with_the_lowest_cliff():
     """cliff before 4.13 has no ``EntryPointT``, and before 4.9 no generic ``FormattableColumn``."""
     script = (
