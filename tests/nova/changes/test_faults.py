@@ -302,8 +302,12 @@ def test_what_others_change_before_an_undo_is_kept(faults: Faults, kind: str) ->
     with cloud.connection() as admin:
         others.change(admin)
     changed = cloud.dump()[others.table]
+    preview = cloud.run("undo", "--check")
     ran = cloud.run("undo", "--yes")
-    assert ran.code == (0 if kind == "trait" else 14), ran
+    assert ran.code == preview.code == (0 if kind == "trait" else 14), ran
+    left = [line for line in ran.err.splitlines() if ": skipped: " in line or ": not begun: " in line]
+    assert {re.sub(": (skipped|not begun): ", ": ", line) for line in left} <= set(preview.err.splitlines()), preview
+    assert len(left) == (kind != "trait"), left  # nothing else needs it
     assert others.undo in ran.err, ran
     theirs = set(changed) - set(applied)
     assert theirs <= set(cloud.dump()[others.table])
