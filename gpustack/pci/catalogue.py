@@ -89,12 +89,9 @@ def lookup(
     If cards share a product id, the subsystem decides. The card without subsystems is the default.
     """
     known = _by_id().get((vendor.lower(), product.lower()), ())
-    if subsystem_vendor is not None and subsystem_product is not None:
-        subsystem = (subsystem_vendor.lower(), subsystem_product.lower())
-        for card in known:
-            if subsystem in card.subsystems:
-                return card
-    return next((card for card in known if not card.subsystems), None)
+    subsystem = (subsystem_vendor or "").lower(), (subsystem_product or "").lower()
+    default = next((card for card in known if not card.subsystems), None)
+    return next((card for card in known if subsystem in card.subsystems), default)
 
 
 @functools.cache
@@ -120,8 +117,9 @@ def matching(text: str) -> tuple[Card, ...]:
     vendor, _, product = text.lower().partition(":")
     if found := _by_id().get((vendor, product)):
         return found
-    named = [card for card in cards() if " ".join(words) in (card.name.lower(), card.full_name.lower())]
-    return tuple(named or (card for card in cards() if set(words) <= set(card.full_name.lower().split())))
+    likely = _by_word().get(words[0], ()) if words else cards()
+    named = [card for card in likely if " ".join(words) in (card.name.lower(), card.full_name.lower())]
+    return tuple(named or (card for card in likely if set(words) <= set(card.full_name.lower().split())))
 
 
 def products_called(name: str, vendor: str) -> Sequence[str]:
@@ -218,6 +216,11 @@ def _by_id() -> Mapping[tuple[str, str], tuple[Card, ...]]:
 
 
 @functools.cache
+def _by_word() -> Mapping[str, Sequence[Card]]:
+    return by_key((word, card) for card in cards() for word in {*card.full_name.lower().split()})
+
+
+@functools.cache
 def _drivers() -> Mapping[str, Sequence[str]]:
     return by_key((entry["vendor"], entry["name"]) for entry in data_table("drivers.toml")["driver"])
 
@@ -241,7 +244,7 @@ def _card(
     return Card(
         vendor=group["vendor"],
         product=entry["product"],
-        subsystems=tuple(_pair(ids) for ids in entry.get("subsystems", ())),
+        subsystems=tuple((ids[:4], ids[5:]) for ids in entry.get("subsystems", ())),
         name=entry["name"],
         family=group["family"],
         kind=group["kind"],
@@ -252,8 +255,3 @@ def _card(
         quirks=(*requirement.quirks(needs), *group.get("quirks", ()), *entry.get("quirks", ())),
         source=data["sources"].get(source, source),
     )
-
-
-def _pair(ids: str) -> tuple[str, str]:
-    vendor, _, product = ids.partition(":")
-    return vendor, product

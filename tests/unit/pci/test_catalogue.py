@@ -367,3 +367,17 @@ def test_an_entry_with_a_mistake_is_named(change: dict[str, object]) -> None:
     group = {"vendor": "10de", "family": "Kepler", "kind": "workstation", "functions": ["display"], "source": "pci-ids"}
     with pytest.raises(ValueError, match=r"cards.toml, .*'11b4'"):
         list(catalogue._read_cards({"dev_type": [], "sources": {}, "group": [{**group, "cards": [entry]}]}))
+
+
+@pytest.mark.parametrize(
+    ("name", "vendor", "products"),
+    [
+        ("A40", "10DE", ["2235"]),
+        ("tesla t4", "10de", ["1eb8"]),
+        ("A40", "1002", []),
+        ("ffff", "10de", []),
+        ("", "x", []),
+    ],
+)
+def test_product_ids_of_a_name(name: str, vendor: str, products: list[str]) -> None:
+    assert catalogue.products_called(name, vendor) == products
