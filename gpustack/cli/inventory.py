@@ -64,7 +64,7 @@ def inventory_hosts(parsed_args: argparse.Namespace, spec: Spec | None, report: 
         from gpustack.spec.model import with_groups
 
         spec = with_groups(spec, {name: known.groups(name) for name in names})
-        names = in_spec(parsed_args, spec, names, report, f"; {known.known_groups()}")
+        names = in_spec(parsed_args, spec, names, report, f"; {known.known_groups()} (in a spec: group:NAME)")
     for name in names:
         with contextlib.suppress(HostError):  # of one host, which is reported when it is read
             known.settings(name)

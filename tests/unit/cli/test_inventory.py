@@ -118,7 +118,7 @@ def test_hosts_that_the_spec_lacks_are_left_out_unless_named(fleet: Path, gpusta
     assert "left out: web01\n" in ran.err or ran.code == 13
     none = gpustack(*arguments, "-l", "other")
     assert none.code == 2
-    assert "groups of the inventory: gpu_nodes, other" in none.err
+    assert "groups of the inventory: gpu_nodes, other (in a spec: group:NAME)" in none.err
     named = gpustack(*arguments, "web01")
     assert named.code == 13
 
