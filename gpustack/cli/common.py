@@ -356,7 +356,8 @@ def see_terminal(command: Command) -> None:
     :raises UsageError: if standard input is not a terminal.
     """
     if not command.app.stdin.isatty():
-        raise UsageError("no terminal for confirmation", remedy="check the changes with --check, then use --yes")
+        remedy = "check the changes with --check, then repeat the command with --yes"
+        raise UsageError("no terminal for confirmation", remedy=remedy)
 
 
 def confirm(command: Command, question: str) -> None:

@@ -77,7 +77,7 @@ def instance(stage: Stage) -> None:
 def recovery(stage: Stage) -> None:
     """Lose both GPUs in a failed migration; find, prove and repair the leak"""
     source = stage.names["source"]
-    stage.run("gpustack", "example", "leak", "vm1")
+    stage.run("gpustack", "example", "leak", "vm1", only=" runs on ")
     output = stage.devices(only=f"Host|{source}")
     stage.expect(output.count("allocated to vm1") == 4, "Nova's rows allocate four GPUs to vm1, which has two")
     stage.run("openstack", "server", "set", "--state", "active", "--auto-approve", "vm1")
