@@ -9,6 +9,7 @@ not read here (:mod:`gpustack.prepare.host.foreign_config`).
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import PurePosixPath
 
@@ -74,12 +75,11 @@ class ModprobeConfig:
         return by_key(((entry.command, canonical(entry.module)), entry) for entry in self.statements)
 
     def about(self, command: str, module: str) -> tuple[Statement, ...]:
-        """The statements with a command about a module."""
-        return tuple(self._by_module.get((command, canonical(module)), ()))
-
-    def blacklisted(self, module: str) -> tuple[Statement, ...]:
-        """The statements that blacklist a module."""
-        return self.about("blacklist", module)
+        """The statements with a command about a module. In ``install`` and ``softdep``, names are patterns."""
+        name = canonical(module)
+        if command in ("install", "softdep"):
+            return tuple(s for s in self.statements if s.command == command and fnmatchcase(name, canonical(s.module)))
+        return tuple(self._by_module.get((command, name), ()))
 
     def options(self, module: str) -> tuple[ModuleOption, ...]:
         """The options of a module, in order."""

@@ -37,8 +37,8 @@ def test_questions_about_a_module_take_either_spelling() -> None:
         ModuleOption(name="ids", value="10de:11b4,10de:0e0a", place="/etc/modprobe.d/vfio.conf:2"),
     )
     assert config.options("vfio") == ()
-    assert [s.place for s in config.blacklisted("nouveau")] == ["/etc/modprobe.d/vfio.conf:4"]
-    assert config.blacklisted("nvidia") == ()
+    assert [s.place for s in config.about("blacklist", "nouveau")] == ["/etc/modprobe.d/vfio.conf:4"]
+    assert config.about("blacklist", "nvidia") == ()
     assert [str(s) for s in config.about("install", "nvidia")] == ["install nvidia /bin/false"]
 
 

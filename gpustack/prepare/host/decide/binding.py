@@ -255,11 +255,13 @@ def _off_switches(module: str, other: Elsewhere) -> Iterator[tuple[str, str, str
     """
     kept_out = f"it keeps {module} from being loaded"
     is_needed_only = module in _VFIO and module != _BACKEND
-    for statement in () if is_needed_only else other.modprobe.blacklisted(module):
+    for statement in () if is_needed_only else other.modprobe.about("blacklist", module):
         yield statement.place, str(statement), kept_out
     for statement in other.modprobe.about("install", module):
         effect = kept_out if statement.does_nothing else f"modprobe runs that instead of loading {module}"
         yield statement.place, str(statement), effect
+    aliases = (s for s in other.modprobe.statements if s.command == "alias" and canonical(s.words[0]) == module)
+    yield from ((s.place, f"alias {s.words[0]} {s.module}", kept_out) for s in aliases)  # "off", or another module
     for place, text, variable, modules, _ in other.of_dracut():
         if variable == "omit_drivers" and module in modules:
             yield place, text, kept_out

@@ -325,9 +325,8 @@ def give_back(host: Host) -> Outcome:
             findings.append(finding(Code.ADOPTED_FILE_REMOVED, place=host.at(path)))
             continue
         if file is None or file.text != text:
-            before = None if file is None else file.text
+            before, mode = (None, entry.mode.zfill(4)) if file is None else (file.text, file.mode.zfill(4))
             why = "what was set up by hand before gpustack"
-            mode = entry.mode.zfill(4) if file is None else file.mode.zfill(4)
             operations.append(WriteFile(path=path, content=text, before=before, mode=mode, why=why))
             files[path] = ConfigFile(text=text, mode=mode, mtime_ns=None)
     return tuple(operations), tuple(findings), host.model_copy(update={"files": files})

@@ -276,10 +276,9 @@ def _claims(host: Host, function: Function, place: str) -> Iterator[HostCheck]:
     others = [claim for claim in function.claims if not is_passthrough_driver(claim)]
     if any(entry.path == "/proc/iomem" for entry in host.unread):
         yield unknown(what, place, "/proc/iomem could not be read")
-    elif others:
-        yield failed(Code.VERIFY_MEMORY_HELD, what, place, f"held by {', '.join(others)}")
     else:
-        yield ok(what, place, f"{counted(len(memory), 'memory BAR')}, none held")
+        wrong, seen = f"held by {', '.join(others)}", f"{counted(len(memory), 'memory BAR')}, none held"
+        yield judged(Code.VERIFY_MEMORY_HELD, what, place, wrong if others else None, seen)
 
 
 def _group(host: Host, target: Assigned, own: str | None = None) -> HostCheck:
@@ -304,9 +303,9 @@ def _group(host: Host, target: Assigned, own: str | None = None) -> HostCheck:
         for f in target.gpu.functions
         if f.iommu_group is None and f.address != target.address
     ]
-    if others or apart:
-        return failed(Code.VERIFY_GROUP_NOT_VIABLE, what, place, f"group {number}: {', '.join([*others, *apart])}")
-    return ok(what, place, f"group {number}: {', '.join(f.address for f in members)}")
+    wrong = f"group {number}: {', '.join([*others, *apart])}" if others or apart else None
+    seen = f"group {number}: {', '.join(f.address for f in members)}"
+    return judged(Code.VERIFY_GROUP_NOT_VIABLE, what, place, wrong, seen)
 
 
 def initramfs(host: Host, desired: Desired, images: Images | None) -> Iterator[HostCheck]:
@@ -343,8 +342,7 @@ def _image(host: Host, desired: Desired, kernel: BootKernel, image: Mapping[str,
     elif modprobe is not None and _text(image, MODPROBE) != modprobe.content:
         faults.append(f"{MODPROBE} differs from the one that is planned")
     if script is not None:
-        find_wrong = _wrong_hook if has_dracut(host) else _wrong_script
-        faults += find_wrong(image, script.content)
+        faults += (_wrong_hook if has_dracut(host) else _wrong_script)(image, script.content)
     if faults:
         return failed(Code.VERIFY_INITRAMFS_WRONG, what, place, "; ".join(faults), tool=tool)
     observed = [*(f"{name} is in it and loaded" for name in early), *([f"{MODPROBE} as planned"] if modprobe else [])]

@@ -93,6 +93,24 @@ def test_kernel_arguments_that_keep_a_module_of_vfio_out(arguments: str, count: 
     assert len(messages({"/etc/default/grub": f'GRUB_CMDLINE_LINUX="{arguments}"\n'})) == count
 
 
+@pytest.mark.parametrize(
+    ("line", "is_off"),
+    [
+        ("install vfio* /bin/false", True),
+        ("alias vfio-pci off", True),
+        ("alias nouveau off", False),
+        ("alias pci:v000010DE* vfio_pci", False),
+        ("blacklist vfio*", False),
+    ],
+)
+def test_modprobe_reads_patterns_and_aliases(line: str, is_off: bool) -> None:
+    """Of kmod 30: patterns count for install, a blacklist names modules exactly, an alias comes before its module."""
+    host = Machine(changed(snapshot("k4200"), {"files": {"/etc/modprobe.d/off.conf": f"{line}\n"}})).host
+    findings = plan_host(parse_spec(yaml.safe_dump(SPEC), "test"), host).findings
+    places = [f.place for f in findings if f.code == "GPU140"]
+    assert set(places) == ({"gpu01 /etc/modprobe.d/off.conf:1"} if is_off else set())
+
+
 def test_each_boot_entry_has_a_module_blacklist_of_its_own() -> None:
     """The last argument of one command line counts; an entry is not a later part of another one."""
     _case, spec, machine = load(HERE / "cases/systemd-boot-cmdline.yaml")
