@@ -30,6 +30,9 @@ class NoJournal:
         pass
 
 
+UNRECORDED: Any = NoJournal()
+
+
 @dataclass(frozen=True)
 class Failure:
     """A change that was not made."""
@@ -41,7 +44,7 @@ class Failure:
 def apply_flavors(api: Any, operations: Sequence[FlavorOperation], *, jobs: int = 8) -> tuple[Failure, ...]:
     """Carry operations on flavors out, and return what failed."""
     made = with_projects(api, changes(operations))
-    outcomes = run(made, {"flavor": api, "flavor_access": api}, NoJournal(), jobs=jobs)
+    outcomes = run(made, {"flavor": api, "flavor_access": api}, UNRECORDED, jobs=jobs)
     return tuple(
         Failure(outcome.change.name, outcome.detail) for outcome in outcomes if outcome.result not in SUCCESSFUL
     )
@@ -49,7 +52,7 @@ def apply_flavors(api: Any, operations: Sequence[FlavorOperation], *, jobs: int 
 
 def results(made: Sequence[CloudChange], apis: Mapping[str, Any]) -> list[str]:
     """The results of changes, one at a time."""
-    return [str(outcome.result) for outcome in run(made, apis, NoJournal())]
+    return [str(outcome.result) for outcome in run(made, apis, UNRECORDED)]
 
 
 class LockStandIn:

@@ -23,6 +23,7 @@ from gpustack.repair.outcome import Repairing
 from gpustack.repair.plan import Selection
 from gpustack.repair.verdict import PlannedVerdict, Repair, Status, Verdict
 from support.cellfile import CellFile, answering
+from support.change_runs import UNRECORDED
 
 LEAK = Verdict(
     klass="A",
@@ -96,7 +97,7 @@ def undone(path: Path, sources: Sources, cloud: Any = None, *, check: bool = Fal
     api = Repairing(sources=sources, cloud=cloud)
     if check:
         return [preview(change, api) for change in changes if isinstance(change, RepairUndo)]
-    outcomes = run_changes(changes, {"repair_undo": api}, Unrecorded())
+    outcomes = run_changes(changes, {"repair_undo": api}, UNRECORDED)
     raise_lost(outcomes)
     return list(outcomes)
 
@@ -104,16 +105,6 @@ def undone(path: Path, sources: Sources, cloud: Any = None, *, check: bool = Fal
 def preview(change: RepairUndo, api: Repairing) -> ChangeOutcome:
     ended = change.preview(api)
     return ChangeOutcome(change=change, result=ended.result, detail=ended.detail)
-
-
-class Unrecorded:
-    """A journal that records nothing."""
-
-    def begin(self, change: object, payload: object = None) -> None:
-        pass
-
-    def end(self, outcome: object) -> None:
-        pass
 
 
 def verdict_of(outcome: ChangeOutcome) -> PlannedVerdict:
