@@ -34,7 +34,7 @@ def test_the_plugin_imports_nothing() -> None:
 def test_the_commands_bring_in_nothing_heavy() -> None:
     """Clients of the cloud come with the sign-in; the rules of clean-up, which a fleet has, need SQLAlchemy."""
     heavy = {"openstack", "keystoneauth1", "requests", "novaclient", "jinja2", "rich"}
-    for module in ("change", "flavor", "flavor_manual", "flavor_spec", "history", "image"):
+    for module in ("change", "flavor", "history", "image"):
         assert not (heavy | {"sqlalchemy"}) & loaded_by(f"import gpustack.cli.{module}")
     for module in ("gpu", "reclaim"):
         assert not heavy & loaded_by(f"import gpustack.cli.{module}")
