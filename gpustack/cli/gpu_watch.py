@@ -71,6 +71,9 @@ gpustack gpu watch --textfile gpustack-gpus.prom --once; gpustack gpu watch --li
     _failed = False
     """Whether the last collection had an error: the next one connects again."""
 
+    _begun = False
+    """Whether a collection was published: from then on, a damaged file is an error of the collection alone."""
+
     _unenforced: tuple[Finding, ...] = ()
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -144,16 +147,22 @@ gpustack gpu watch --textfile gpustack-gpus.prom --once; gpustack gpu watch --li
         fleet: Fleet | None = None
         fault: GpustackError | None = None
         try:
-            fleet = self.read(parsed_args, Detail.HOLDERS)
-            fault = _partial("metrics", fleet.gaps)
-            self._report_unenforced(fleet)
-        except (CloudError, DatabaseError) as error:
-            fault = error
-        parts = list(self._of_spec(parsed_args, fleet))
+            try:
+                fleet = self.read(parsed_args, Detail.HOLDERS)
+                fault = _partial("metrics", fleet.gaps)
+                self._report_unenforced(fleet)
+            except (CloudError, DatabaseError) as error:
+                fault = error
+            parts = list(self._of_spec(parsed_args, fleet))
+        except GpustackError as error:
+            if not self._begun:
+                raise
+            fault, fleet, parts = error, None, []
         asked = (Source.DATABASE if parsed_args.config_file else Source.NOVA, Source.PLACEMENT)
         others = {name: error is None and fleet is not None for name, _, error in parts}
         families = fleet_metrics.families(fleet, asked, time.time(), time.monotonic() - begun, **others)
         page.publish([*families, *(m for _, metrics, _ in parts for m in metrics)])
+        self._begun = True
         return fault or next((error for *_, error in parts if error is not None), None)
 
     def _of_spec(self, parsed_args: argparse.Namespace, fleet: Fleet | None) -> Iterator[tuple[str, *_Part]]:

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from gpustack.base.errors import CloudError, GpustackError, PartialError
+from gpustack.base.errors import CloudError, GpustackError, PartialError, SpecError
 from gpustack.base.findings import Finding
 from gpustack.base.prometheus import Page
 from gpustack.cli.app import INTERRUPTED
@@ -224,6 +224,31 @@ def test_scrapes_do_not_ask_the_cloud(cloud: Cloud, gpustack: Gpustack, monkeypa
     ran = gpustack("gpu", "watch", "--listen", "0")
     assert (ran.code, cloud.asked) == (INTERRUPTED, 2)
     assert f"metrics: http://127.0.0.1:{ports[0]}/metrics" in ran.err
+
+
+def test_a_spec_that_is_damaged_later_is_an_error_of_the_collection(
+    cloud: Cloud, tmp_path: Path, gpustack: Gpustack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that starts with it ends; one that runs goes on, and reads the corrected spec."""
+    spec, path = tmp_path / "gpustack.yaml", tmp_path / "gpus.prom"
+    texts = iter(("version: [\n", SPEC))
+    seen: list[float] = []
+
+    def pause(_seconds: float) -> None:
+        seen.append(success(path.read_text(encoding="utf-8"))["nova"])
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+        spec.write_text(next(texts))
+
+    monkeypatch.setattr(GpuWatchCommand, "connection", lambda *_arguments, **_more: None)
+    monkeypatch.setattr("gpustack.cli.gpu_watch.count_all", lambda *_arguments, **_sources: ([], [], ()))
+    monkeypatch.setattr(time, "sleep", pause)
+    spec.write_text(SPEC)
+    ran = gpustack("gpu", "watch", "--textfile", path, "--spec", spec)
+    assert (ran.code, seen) == (INTERRUPTED, [1, 0, 1])
+    assert f"{spec}: the spec is not valid" in ran.err
+    spec.write_text("version: [\n")
+    assert gpustack("gpu", "watch", "--textfile", path, "--spec", spec).code == SpecError.exit_code
 
 
 @pytest.mark.parametrize(
