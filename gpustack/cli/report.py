@@ -24,9 +24,8 @@ from gpustack.offer.quota.survey import survey
 from gpustack.operate.capacity.assess import count_all
 from gpustack.operate.capacity.model import Capacity
 from gpustack.operate.capacity.table import COLUMNS
-from gpustack.operate.report.page import Report, write
+from gpustack.operate.report.page import Report, Row, flavor_row, write
 from gpustack.operate.report.quotas import QuotaTable, quota_table
-from gpustack.operate.report.tables import Row, flavor_row
 from gpustack.operate.report.topologies import Topologies
 from gpustack.spec.load import load_spec
 from gpustack.spec.model import Spec

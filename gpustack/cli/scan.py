@@ -15,8 +15,7 @@ from gpustack.hosts.facts.model import Host
 from gpustack.hosts.facts.store import save_snapshot
 from gpustack.hosts.facts.twins import decided
 from gpustack.hosts.readiness.table import COLUMNS, HostRows, Row, by_host
-from gpustack.hosts.topology.build import topology
-from gpustack.hosts.topology.distance import near_nics
+from gpustack.hosts.topology.build import near_nics, topology
 
 
 class ScanCommand(Lister):

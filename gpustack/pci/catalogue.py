@@ -2,17 +2,90 @@
 
 A card does not have to be in the catalogue: an unknown one is described by its PCI class. The ``dev_type`` that Nova
 reports for a card is derived from the SR-IOV capability on the host (``Function.dev_type``), not from the catalogue.
+
+``requirements.toml`` has what a guest needs to use a card: driver branches, kernel modules, compute targets. An absent
+fact is unknown, and never means that nothing is needed.
 """
 
 import functools
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from gpustack.base.by_key import by_key
-from gpustack.base.files import data_table
-from gpustack.pci import classes, requirement
+from gpustack.base.files import data_dir, data_table
+from gpustack.pci import classes
+
+_SELECTORS = ("family", "kind", "cards")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Requirement:
+    """The requirement of a card; None is unknown or does not apply to the vendor.
+
+    :ivar first: the first NVIDIA driver branch that lists the card: 535.
+    :ivar first_release: the first release of that branch, if it is not the first one: ``580.142``.
+    :ivar last: the last NVIDIA driver branch that supports the card; None if support continues.
+    :ivar modules: the NVIDIA kernel modules that support it: ``open``, ``proprietary``, ``either``.
+    :ivar first_open: the first branch whose open kernel modules support it without an option.
+    :ivar compute: CUDA compute capability: ``8.0``.
+    :ivar mig: the most MIG instances; 0 if the architecture has no MIG.
+    :ivar gfx: AMD's compute target: ``gfx942``.
+    :ivar module: the driver in Linux: ``amdgpu``, ``i915``, ``xe``.
+    :ivar kernel: the first release of Linux whose driver supports it: ``6.12``. Of AMD's cards, the first of the
+        releases from which ``driver_tables.jsonl`` is made.
+    :ivar force_probe: whether the driver ignores the card without its option ``force_probe``.
+    :ivar releases: NVIDIA: the first release of each branch that lists the card; None before Turing.
+    :ivar functions: product ids of its virtual functions, if they differ from the card's.
+    :ivar sources: the source of each fact, by the fact's name.
+    """
+
+    first: int | None = None
+    first_release: str | None = None
+    last: int | None = None
+    modules: str | None = None
+    first_open: int | None = None
+    compute: str | None = None
+    mig: int | None = None
+    gfx: str | None = None
+    module: str | None = None
+    kernel: str | None = None
+    force_probe: bool = False
+    releases: Mapping[str, str] | None = None
+    functions: tuple[str, ...] = ()
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+
+def read(vendor: str, product: str, family: str, kind: str) -> Requirement:
+    """The requirement of a card with these ids, family and kind."""
+    data, facts, sources = data_table("requirements.toml"), {}, {}
+    selected = {"family": family, "kind": kind, "cards": product}
+    for entry in data["facts"].get(vendor, ()):
+        if all(selected[key] in entry[key] for key in _SELECTORS if key in entry):
+            new = {key: value for key, value in entry.items() if key not in (*_SELECTORS, "source")}
+            facts.update(new)
+            sources.update(dict.fromkeys(new, data["sources"][entry["source"]]))
+    if listed := _tables().get((vendor, product)):
+        facts = {**listed, **facts}
+        sources = {**dict.fromkeys(listed, "driver_tables.jsonl, from the drivers' sources"), **sources}
+    facts["functions"] = tuple(facts.get("functions", ()))
+    return Requirement(**facts, sources=sources)
+
+
+def implied_quirks(requirement: Requirement) -> tuple[str, ...]:
+    """The keys of the implied_quirks that follow from a requirement."""
+    last = (f"driver-r{requirement.last}",) if requirement.last else ()
+    return (*last, *(("open-modules",) if requirement.modules == "open" else ()))
+
+
+@functools.cache
+def _tables() -> Mapping[tuple[str, str], Mapping[str, Any]]:
+    """The facts that are generated from the drivers' sources, by vendor and product."""
+    lines = data_dir("driver_tables.jsonl").read_text(encoding="utf-8").splitlines()
+    return {(row.pop("vendor"), row.pop("product")): row for row in map(json.loads, lines)}
+
 
 _LABEL = 63  # characters of a label's value in Kubernetes
 
@@ -127,9 +200,9 @@ def products_called(name: str, vendor: str) -> Sequence[str]:
     return [*dict.fromkeys(card.product for card in matching(name) if card.vendor == vendor.lower())]
 
 
-def requirement_of(card: Card) -> requirement.Requirement:
+def requirement_of(card: Card) -> Requirement:
     """The requirement of a card of the catalogue."""
-    return requirement.read(card.vendor, card.product, card.family, card.kind)
+    return read(card.vendor, card.product, card.family, card.kind)
 
 
 def label(card: Card) -> str:
@@ -240,7 +313,7 @@ def _card(
     data: Mapping[str, Any], dev_types: Mapping[str, str], group: Mapping[str, Any], entry: Mapping[str, Any]
 ) -> Card:
     source = entry.get("source", group["source"])
-    needs = requirement.read(group["vendor"], entry["product"], group["family"], group["kind"])
+    needs = read(group["vendor"], entry["product"], group["family"], group["kind"])
     return Card(
         vendor=group["vendor"],
         product=entry["product"],
@@ -252,6 +325,6 @@ def _card(
         gpus=entry.get("gpus", 1),
         functions=tuple(entry.get("functions", group["functions"])),
         dev_type=dev_types.get(f"{group['vendor']}:{entry['product']}"),
-        quirks=(*requirement.quirks(needs), *group.get("quirks", ()), *entry.get("quirks", ())),
+        quirks=(*implied_quirks(needs), *group.get("quirks", ()), *entry.get("quirks", ())),
         source=data["sources"].get(source, source),
     )

@@ -22,8 +22,7 @@ from typing import Any
 import pytest
 
 from gpustack.fleet.model import Gap, Source
-from gpustack.operate.report.page import Report, write
-from gpustack.operate.report.tables import flavor_row
+from gpustack.operate.report.page import Report, flavor_row, write
 from gpustack.operate.report.topologies import Topologies
 from support.fleets import fleet_of, fleet_on, hostile
 from support.pci_layouts import dgx1, hgx, machine

@@ -48,7 +48,7 @@ def test_only_lines_that_tests_run_change() -> None:
 def test_a_fault_in_a_copy_is_noticed_by_its_tests(tmp_path: Path) -> None:
     """The copy is imported as it is then, not the checkout; the plug-in records which tests run each line."""
     place = checkout.copied(tmp_path)
-    module, tests = place / "gpustack/pci/requirement.py", ["tests/unit/pci/test_requirement.py"]
+    module, tests = place / "gpustack/pci/catalogue.py", ["tests/unit/pci/test_catalogue.py"]
     traced = {"GPUSTACK_LINES": f"{place}/lines.json:{module}"}
     assert checkout.pytest(place, ["-p", "support.lines", *tests], timeout=120, **traced).returncode == 0
     lines = json.loads((place / "lines.json").read_text())[str(module)]

@@ -13,7 +13,7 @@ from typing import Any
 
 from gpustack.base.findings import Finding
 from gpustack.base.text import printable
-from gpustack.hosts.topology.distance import Matrix, matrix
+from gpustack.hosts.topology.build import Matrix, matrix
 from gpustack.hosts.topology.model import DEVICES, Kind, Node, RootBus, Topology
 from gpustack.hosts.topology.words import box_title, bus_title, details, title
 

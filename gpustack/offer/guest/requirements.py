@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.pci import catalogue
-from gpustack.pci.catalogue import Card, label, requirement_of
-from gpustack.pci.requirement import Requirement
+from gpustack.pci.catalogue import Card, Requirement, label, requirement_of
 from gpustack.spec.attributes import card_of
 from gpustack.spec.flavors import Flavor
 from gpustack.spec.model import Spec

@@ -2,26 +2,134 @@
 
 Every text on it comes from a cloud or a host, so the template escapes all of them, and characters that reorder or hide
 text are printed as their codes. The policy in its head forbids scripts and everything from elsewhere.
+
+A row of its tables (models, projects, groups of free GPUs, findings) is a dictionary, since only the template reads it.
 """
 
 import base64
 import functools
 import hashlib
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from gpustack import __version__
 from gpustack.base.files import data_table, share_dir, templates, write_atomic
-from gpustack.base.text import printable
+from gpustack.base.findings import joined, merged
+from gpustack.base.operations import counted
+from gpustack.base.text import clipped, printable
 from gpustack.cloud.identity import distinct
 from gpustack.fleet.model import Fleet, Source, State
-from gpustack.fleet.summary import grouped
-from gpustack.operate.report import tables
-from gpustack.operate.report.hosts import GROUP, columns, host_groups, summed
+from gpustack.fleet.summary import Group, grouped
+from gpustack.operate.report.hosts import GROUP, TIMES, columns, host_groups, summed
 from gpustack.operate.report.quotas import QuotaTable
 from gpustack.operate.report.topologies import Topologies
+
+_SIZES = (1, 2, 4, 8, 16)
+_MOST_MESSAGES = 50
+"""The most messages of one code with one remedy; `gpustack gpu list` prints all."""
+_TAKEN = (State.CLAIMED, State.ALLOCATED, State.INCONSISTENT)
+_IDLE = ("SHUTOFF", "PAUSED", "SUSPENDED", "SHELVED", "SOFT_DELETED", "STOPPED", "SOFT-DELETE")
+"""States of instances that hold a GPU without running; the last two are those of a database (``vm_state``)."""
+
+
+Row = dict[str, Any]
+
+
+def projects(fleet: Fleet) -> list[Row]:
+    """The projects, those with most GPUs first; ``share`` is that of all GPUs in use, in percent."""
+    models: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for gpu in fleet.gpus:
+        for holder in gpu.holders:
+            models[holder.project][gpu.model] += holder.amount
+    groups = grouped(fleet, "project")
+    used = sum(_used(group) for group in groups) or 1
+    rows = [
+        {
+            "name": clipped(fleet.projects.get(group.name, group.name)) or "unknown",
+            "identity": clipped(group.name) if group.name in fleet.projects else "",
+            "models": ", ".join(f"{n} {TIMES} {clipped(model)}" for model, n in models[group.name].most_common()),
+            "gpus": _used(group),
+            "instances": len(group.servers),
+            "share": round(100 * _used(group) / used, 2),
+        }
+        for group in groups
+    ]
+    return sorted(rows, key=lambda row: (-row["gpus"], row["name"]))
+
+
+def _used(group: Group) -> int:
+    return sum(group.states[state] for state in State if state is not State.FREE)
+
+
+def free_rows(fleet: Fleet) -> tuple[list[Row], list[str]]:
+    """The free GPUs by model, and the models of which a host does not show the free ones.
+
+    ``most`` is the most free GPUs on one host, of vGPUs on one card, and ``fitting`` the number of requests of each
+    size that they satisfy. ``fragments`` are free GPUs that no request of a size can use, in words.
+    """
+    by_model: dict[str, list[int]] = {}
+    largest: Counter[str] = Counter()
+    unknown: dict[str, None] = {}
+    for count in fleet.counts:
+        if count.free is None:
+            unknown[count.model] = None
+        for free, total in count.cards or ((count.free or 0, count.total or count.used),):
+            by_model.setdefault(count.model, []).append(free)
+            largest[count.model] = max(largest[count.model], total)
+    is_exact = not fleet.partial and all(count.per_gpu for count in fleet.counts)
+    rows: list[Row] = []
+    for model, numbers in sorted(by_model.items()):
+        fitting = {size: sum(number // size for number in numbers) for size in _SIZES if size <= largest[model]}
+        row = {
+            "model": clipped(model) or "unknown model",
+            "free": sum(numbers),
+            "most": max(numbers),
+            "fitting": fitting,
+        }
+        missing = [size for size, number in fitting.items() if not number and size <= sum(numbers)] if is_exact else []
+        fragments = f"free GPUs: {sum(numbers)}, but no request of {missing[0]} fits" if missing else ""
+        rows.append({**row, "fragments": fragments})
+    return rows, [clipped(model) or "unknown model" for model in unknown]
+
+
+def flavor_row(cells: Sequence[object]) -> Row:
+    """A flavor by these cells of `gpustack capacity`; the last one has a line for each limit."""
+    flavor, gpus, fits, free, limits = map(str, cells)
+    return {"flavor": clipped(flavor), "gpus": clipped(gpus), "fits": fits, "free": free, "limits": limits.split("\n")}
+
+
+def finding_rows(fleet: Fleet) -> Iterator[Row]:
+    """The findings by code and remedy, most severe first: the places of each message, and how many are left out."""
+    for (severity, code, remedy), messages in merged(fleet.findings).items():
+        shown = islice(messages.items(), _MOST_MESSAGES)
+        yield {
+            "severity": severity.value,
+            "code": code.value,
+            "messages": [(joined(places), text) for text, places in shown],
+            "remedy": remedy,
+            "more": max(len(messages) - _MOST_MESSAGES, 0),
+        }
+
+
+def idle(fleet: Fleet) -> str:
+    """The GPUs of instances that do not run: ``3 GPUs belong to instances that do not run (2 SHUTOFF, 1 PAUSED)``."""
+    held = Counter(
+        holder.server.status.upper()
+        for gpu in fleet.gpus
+        if gpu.state in _TAKEN
+        for holder in gpu.holders
+        if holder.server and not holder.migration and holder.server.status.upper() in _IDLE
+    )
+    if not held:
+        return ""
+    states = ", ".join(f"{number} {status}" for status, number in held.most_common())
+    return f"{counted(held.total(), 'GPU')} of instances that do not run ({states})"
+
 
 PAGE = "index.html"
 _OPEN_HOSTS = 12
@@ -45,7 +153,7 @@ class Report:
     at: datetime
     cloud: str = ""
     topologies: Topologies = field(default_factory=Topologies)
-    flavors: Sequence[tables.Row] | None = None
+    flavors: Sequence[Row] | None = None
     quotas: QuotaTable | None = None
 
 
@@ -65,7 +173,7 @@ def parts(report: Report) -> Iterator[str]:
     shown = distinct(report.fleet.projects)
     fleet = replace(report.fleet, projects={entry: shown(entry) for entry in report.fleet.projects})
     models = grouped(fleet, "model")
-    free, unknown = tables.free_rows(fleet)
+    free, unknown = free_rows(fleet)
     number = len({count.host for count in fleet.counts})
     topologies = report.topologies
     css, policy = _style()
@@ -88,12 +196,12 @@ def parts(report: Report) -> Iterator[str]:
             shapes=topologies.shapes(host_groups(fleet)) if number > GROUP else [],
             models=models,
             columns=columns(models),
-            projects=tables.projects(fleet),
+            projects=projects(fleet),
             free=free,
             sizes=sorted({size for row in free for size in row["fitting"]}),
             unknown_free=unknown,
-            idle=tables.idle(fleet),
-            findings=list(tables.finding_rows(fleet)),
+            idle=idle(fleet),
+            findings=list(finding_rows(fleet)),
             gaps=list(dict.fromkeys((gap.source.value, gap.reason) for gap in fleet.partial)),
             summed=summed,
         )

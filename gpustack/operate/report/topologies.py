@@ -9,8 +9,7 @@ from gpustack.base.text import listed
 from gpustack.fleet.index import Answers, Index
 from gpustack.fleet.model import State
 from gpustack.hosts.facts.model import Host
-from gpustack.hosts.topology.build import topology
-from gpustack.hosts.topology.distance import MEANINGS, matrix
+from gpustack.hosts.topology.build import MEANINGS, matrix, topology
 from gpustack.hosts.topology.model import Topology
 from gpustack.hosts.topology.show import direct_links, tree
 from gpustack.operate.report.hosts import GpuView, HostGroup, HostView

@@ -21,8 +21,7 @@ from gpustack.offer.guest.requirements import (
     requirement_of_flavor,
 )
 from gpustack.pci import catalogue
-from gpustack.pci.catalogue import Card
-from gpustack.pci.requirement import Requirement
+from gpustack.pci.catalogue import Card, Requirement
 from gpustack.spec.model import Spec
 
 IDS = {

@@ -9,8 +9,7 @@ import pytest
 
 from gpustack.fleet.model import Fleet, Holder, State
 from gpustack.hosts.facts.model import Host
-from gpustack.hosts.topology.build import topology
-from gpustack.hosts.topology.distance import MEANINGS
+from gpustack.hosts.topology.build import MEANINGS, topology
 from gpustack.operate.report import topologies
 from gpustack.operate.report.hosts import GROUP, host_groups
 from gpustack.operate.report.page import Report, parts
@@ -127,7 +126,7 @@ def test_distances_begin_with_two_devices() -> None:
 
 
 def test_a_table_that_is_too_large_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpustack.hosts.topology.distance.MOST_DEVICES", 7)
+    monkeypatch.setattr("gpustack.hosts.topology.build.MOST_DEVICES", 7)
     large = drawn(named(machine(*dgx1()), "gpu1"))
     assert large["distances"] == []
     assert "GPUs and NICs are too many" in large["notes"][0]
