@@ -28,8 +28,7 @@ import limits
 import sqlalchemy as sa
 
 from gpustack.changes.change import ChangeResult
-from gpustack.changes.journal import RunJournal
-from gpustack.changes.journal_lines import RunHead
+from gpustack.changes.journal import RunHead, RunJournal
 from gpustack.changes.run import run
 from gpustack.novadb import tables
 from gpustack.novadb.model import ComputeNode, PciRow

@@ -6,9 +6,7 @@ from pathlib import Path
 
 from gpustack.base.errors import JournalError
 from gpustack.changes.change import ChangeResult, Value
-from gpustack.changes.journal import RunRecord
-from gpustack.changes.journal_file import read_lines
-from gpustack.changes.journal_lines import PlannedChange, RunHead
+from gpustack.changes.journal import PlannedChange, RunHead, RunRecord, read_lines
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,7 @@ from typing import ClassVar
 
 from gpustack.base.files import digest
 from gpustack.changes.change import ChangeOutcome, ChangeResult, CloudChange
-from gpustack.changes.journal import RunJournal, new_id
-from gpustack.changes.journal_lines import RunHead
+from gpustack.changes.journal import RunHead, RunJournal, new_id
 from gpustack.connect.playbooks.record import HostRecord, RunOutcome
 
 

@@ -1,10 +1,12 @@
 """The journal of a run: who changes what, and each change before it is made.
 
-The first line has all changes of the plan. Each change has a line before its request, synced to disk, and one with its
-result. Others can edit a journal, and an undo writes to a cloud what it holds: its lines are validated, and a file that
-others can write is refused.
+It is a file of JSON lines. The first one has all changes of the plan. Each change has a line before its request, synced
+to disk, and one with its result. Others can edit a journal, and an undo writes to a cloud what it holds: its lines are
+validated, and a file that others can write is refused.
 """
 
+import hashlib
+import json
 import os
 import platform
 import re
@@ -16,15 +18,179 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from gpustack.base.errors import JournalError
-from gpustack.base.files import state_dir, user_name
+from gpustack.base.files import file_error, make_private_directory, read_text, state_dir, user_name
 from gpustack.base.text import quoted
 from gpustack.base.validation import first_problem
 from gpustack.changes.change import ChangeOutcome, ChangeResult, CloudChange, GuardedChange
-from gpustack.changes.journal_file import RESTORE, JournalFile, read_lines
-from gpustack.changes.journal_lines import VERSION, PlannedChange, RunHead, RunLine
+
+Text = Annotated[str, StringConstraints(max_length=4096)]
+Key = Annotated[str, StringConstraints(max_length=1024, min_length=1)]
+VERSION = 1
+
+
+class JournalLine(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+
+class Cloud(JournalLine):
+    """The cloud of a run, without anything secret.
+
+    :ivar auth_url: Keystone's address; empty for a run that knows Nova's databases alone.
+    :ivar databases: the names of their cells, for such a run.
+    """
+
+    auth_url: Text = ""
+    region: Text = ""
+    user: Text = ""
+    project: Text = ""
+    databases: Text = ""
+
+    @property
+    def key(self) -> str:
+        """The identity of the cloud: runs with the same key change the same objects. Its version may be left out."""
+        address = self.auth_url.lower().rstrip("/").removesuffix("/v3").rstrip("/") or self.databases
+        return hashlib.sha256(f"{address}\n{self.region}".encode()).hexdigest()[:16]
+
+    def __str__(self) -> str:
+        return f"{self.auth_url} {self.region}".strip() or self.databases
+
+
+class PlannedChange(JournalLine):
+    """A planned change; its kind checks the values."""
+
+    key: Key
+    kind: Key
+    id: Text
+    name: Text
+    why: Text
+    seen: Any
+    wanted: Any
+    needs: Annotated[list[Key], Field(max_length=10_000)]
+    after: Annotated[list[Key], Field(max_length=10_000)] = []
+    about: dict[Key, Text]
+
+
+class RunHead(JournalLine):
+    """The first line: the circumstances of a run, and all its changes.
+
+    :ivar command: the command without its values: ``flavor apply``.
+    :ivar at: the time of the first line, in ISO 8601.
+    :ivar spec: the path of the spec; empty without one.
+    :ivar spec_sha256: the digest of the spec as it was read.
+    :ivar undoes: the ID of the run that this one reverts.
+    :ivar completes: the ID of the interrupted run that this one completes; their changes have the same keys.
+    """
+
+    gpustack_change: Literal[1] = 1
+    id: Annotated[str, StringConstraints(pattern=r"^[0-9A-Za-z-]{1,64}$")]
+    command: Text
+    user: Text = ""
+    host: Text = ""
+    cloud: Cloud = Cloud()
+    spec: Text = ""
+    spec_sha256: Text = ""
+    undoes: Text = ""
+    completes: Text = ""
+    at: Text = ""
+    changes: Annotated[list[PlannedChange], Field(max_length=100_000)] = []
+
+
+class RunLine(JournalLine):
+    """A line after the first: the begin or the end of a change, or the end of the run.
+
+    :ivar planned: the change that begins, if it was planned after the run had begun.
+    :ivar payload: what the undo of the change that begins needs; its kind checks it.
+    """
+
+    begin: Text = ""
+    planned: PlannedChange | None = None
+    payload: dict[str, Any] | None = None
+    end: Text = ""
+    result: Annotated[str, Field(pattern="^(|" + "|".join(ChangeResult) + ")$")] = ""
+    detail: Annotated[str, StringConstraints(max_length=1 << 16)] = ""
+    id: Text = ""
+    closed: bool = False
+
+
+_MAX_BYTES = 256 << 20
+RESTORE = "restore the file from a backup, or revert the changes by hand: its lines have the former values"
+
+
+class JournalFile:
+    """A journal that is being written: a new file, readable by its owner only.
+
+    :param head: the first line, without the time.
+    :raises JournalError: if the file exists or cannot be created.
+    """
+
+    def __init__(self, path: Path, head: Mapping[str, Any]) -> None:
+        self.path = path
+        try:
+            make_private_directory(path.parent)
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
+            directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+            os.fsync(directory)
+        except OSError as error:
+            what, state, remedy = "the journal can't be made", "nothing was changed", "name another file with --journal"
+            raise file_error(JournalError, what, path, error, state=state, remedy=remedy) from error
+        os.close(directory)
+        self._stream = os.fdopen(descriptor, "w", encoding="utf-8")
+        try:
+            self.write({**head, "at": datetime.now().astimezone().isoformat(timespec="seconds")}, "nothing was changed")
+        except JournalError:
+            self.close()
+            path.unlink(missing_ok=True)  # it would count as a record that cannot be read
+            raise
+
+    def write(self, entry: Mapping[str, Any], state: str) -> None:
+        """Write a line and sync it to disk.
+
+        :param state: the state of the change, for the error if the line cannot be written.
+        :raises JournalError: if the line cannot be written.
+        """
+        try:
+            self._stream.write(json.dumps(entry) + "\n")
+            self._stream.flush()
+            os.fsync(self._stream.fileno())
+        except OSError as error:
+            raise file_error(JournalError, "the journal can't be written", self.path, error, state=state) from error
+
+    def close(self) -> None:
+        """Close the file."""
+        with suppress(OSError):  # a line that can't be written is reported by write
+            self._stream.close()
+
+
+def read_lines(path: Path) -> list[Any]:
+    """Read the lines of a journal. A last line that a crash cut short is ignored.
+
+    :raises JournalError: if the file cannot be read, or a line is damaged.
+    """
+    try:
+        lines = read_text(path, _MAX_BYTES).splitlines(keepends=True)
+    except OSError as error:
+        raise file_error(JournalError, "can't be read", path, error) from error
+    except UnicodeDecodeError as error:
+        remedy = "name the file that apply printed"
+        raise JournalError(f"not a journal: {error}", where=str(path), remedy=remedy) from error
+    entries: list[Any] = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            entries.append(json.loads(line))
+        except (ValueError, TypeError, RecursionError) as error:
+            if number == len(lines) and not line.endswith("\n"):
+                break
+            if number == 1:
+                remedy = "name a file or an ID of `gpustack history`"
+                raise JournalError("not a journal of gpustack", where=str(path), remedy=remedy) from error
+            raise JournalError(f"line {number} is damaged", where=str(path), remedy=RESTORE) from error
+    return entries
+
 
 _FORMAT, _ID = "gpustack_change", "%Y%m%dT%H%M%S%fZ"
 Former = Mapping[str, Callable[[Mapping[str, Any]], CloudChange]]

@@ -19,7 +19,7 @@ from typing import IO, Self
 
 from gpustack.base.errors import CloudError, JournalError, LockedError
 from gpustack.base.files import file_error, make_private, make_private_directory, read_text, state_dir, user_name
-from gpustack.changes.journal_lines import RunHead
+from gpustack.changes.journal import RunHead
 from gpustack.cloud import Connection, compute
 from gpustack.cloud.compute import LOCK
 from gpustack.cloud.session import CONFLICT, FORBIDDEN, MISSING, Refused, tolerating
@@ -110,7 +110,7 @@ def held(
 def on_this_machine(cloud: str, *, seconds: float = WAIT) -> Iterator[None]:
     """Hold the file lock of a cloud.
 
-    :param cloud: its key (:attr:`gpustack.changes.journal_lines.Cloud.key`).
+    :param cloud: its key (:attr:`gpustack.changes.journal.Cloud.key`).
     :raises LockedError: if another run holds it.
     """
     path = state_dir() / "changes" / f"{cloud}.lock"

@@ -29,8 +29,7 @@ from gpustack.changes.change import (
     difference,
     is_between,
 )
-from gpustack.changes.journal import RunJournal
-from gpustack.changes.journal_lines import RunHead
+from gpustack.changes.journal import RunHead, RunJournal
 from gpustack.cloud import Connection
 from gpustack.cloud.reads import reading_once
 from gpustack.cloud.session import CONFLICT, Refused, Unanswered

@@ -10,8 +10,7 @@ from gpustack.base.errors import JournalError
 from gpustack.base.files import read_text, starts_with, write_atomic
 from gpustack.base.validation import first_problem
 from gpustack.changes.change import CloudChange
-from gpustack.changes.journal import refuse_alike, refuse_shared
-from gpustack.changes.journal_lines import Cloud, JournalLine, PlannedChange, Text
+from gpustack.changes.journal import Cloud, JournalLine, PlannedChange, Text, refuse_alike, refuse_shared
 from gpustack.changes.undo import Kinds, change_of
 
 AGAIN = "make the plan again: gpustack cloud plan SPEC --out FILE"

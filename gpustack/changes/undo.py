@@ -9,9 +9,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from gpustack.base.errors import JournalError
 from gpustack.base.validation import first_problem
 from gpustack.changes.change import ChangeResult, CloudChange, reversed_order
-from gpustack.changes.journal import RunRecord
-from gpustack.changes.journal_file import RESTORE
-from gpustack.changes.journal_lines import PlannedChange
+from gpustack.changes.journal import RESTORE, PlannedChange, RunRecord
 from gpustack.cloud import Connection
 from gpustack.cloud.reads import reading_once
 

@@ -23,8 +23,7 @@ from gpustack.base.text import printable, quoted
 from gpustack.changes import journal
 from gpustack.changes.change import SUCCESSFUL, ChangeOutcome, ChangeResult, CloudChange, GuardedChange
 from gpustack.changes.guardian import Guardian, is_confirmed
-from gpustack.changes.journal import RunRecord, UnbegunError, is_recorded, last, new_id
-from gpustack.changes.journal_lines import Cloud, RunHead
+from gpustack.changes.journal import Cloud, RunHead, RunRecord, UnbegunError, is_recorded, last, new_id
 from gpustack.changes.run import recorded_run, run
 from gpustack.changes.undo import plan_undo, without_gone
 from gpustack.cli.cleanup_options import add_cells, add_databases, cell_names, sources_of

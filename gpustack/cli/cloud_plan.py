@@ -5,7 +5,7 @@ import re
 
 from gpustack.base.errors import JournalError, PlanError
 from gpustack.base.files import digest
-from gpustack.changes.journal_lines import Cloud, PlannedChange
+from gpustack.changes.journal import Cloud, PlannedChange
 from gpustack.changes.saved import AGAIN, SavedPlan, is_saved_plan, load, save
 from gpustack.cli.change import kinds, refuse_errors, show_operations
 from gpustack.cli.options import add_snapshot, option

@@ -10,8 +10,7 @@ from gpustack.base.files import state_dir
 from gpustack.changes import journal
 from gpustack.changes.change import difference
 from gpustack.changes.history import HistoryEntry, former_gpus, history
-from gpustack.changes.journal import RunRecord
-from gpustack.changes.journal_lines import PlannedChange
+from gpustack.changes.journal import PlannedChange, RunRecord
 from gpustack.cli.change import former
 from gpustack.cli.common import Lister
 from gpustack.cli.options import option

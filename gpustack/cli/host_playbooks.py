@@ -19,11 +19,10 @@ from gpustack.cli.common import HOSTS_OF_SPEC, Command, add_each, add_format, ad
 from gpustack.cli.inventory import add_inventory, expanded, inventory_hosts
 from gpustack.cli.options import option, positive
 from gpustack.cli.progress import ProgressListener, progress
-from gpustack.connect.playbooks.configuration import configuration
 from gpustack.connect.playbooks.inventory import inventory_of, inventory_of_this_machine, limit_of
 from gpustack.connect.playbooks.record import HostRecord, RunOutcome
 from gpustack.connect.playbooks.results import RunResults, save
-from gpustack.connect.playbooks.run import Call, as_files, play
+from gpustack.connect.playbooks.run import Call, as_files, configuration, play
 from gpustack.connect.playbooks.show import line, problems, states, summary, verdict
 from gpustack.prepare.host.results import seen
 from gpustack.spec.load import load_spec

@@ -17,8 +17,7 @@ from gpustack.cli.output import Table, table
 from gpustack.cli.progress import counting
 from gpustack.cli.why import WhyCommand
 from gpustack.nova_options.masking import Masking
-from gpustack.operate.support.bundle import COLUMNS, MOST, BundlePart, files, write
-from gpustack.operate.support.collect import BundleContents, of_nova, parts
+from gpustack.operate.support.collect import COLUMNS, MOST, BundleContents, BundlePart, files, of_nova, parts, write
 from gpustack.repair.hypervisor import Hypervisors
 
 

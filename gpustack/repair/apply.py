@@ -23,11 +23,10 @@ from gpustack.novadb.read import ROW
 from gpustack.novadb.sources import Cell, Sources
 from gpustack.repair import permission
 from gpustack.repair.allocation_removal import unset
-from gpustack.repair.guards import conditions
 from gpustack.repair.journal import payload
 from gpustack.repair.outcome import GONE, Repairing, about, key, refused, skipped
 from gpustack.repair.plan import verdicts_of
-from gpustack.repair.repair import Change, changes
+from gpustack.repair.repair import Change, changes, conditions
 from gpustack.repair.verdict import PlannedVerdict, Repair, Status, Verdict
 
 # Seconds that a statement waits for a lock.

@@ -12,10 +12,8 @@ from gpustack.base.text import quoted
 from gpustack.novadb.model import ERROR, PciRow
 from gpustack.novadb.view import Clock, HostState, NodeView, Owner
 from gpustack.repair.evidence import in_flight, interrupted, lacking, misread, pinning, renamed
-from gpustack.repair.guards import resting_on
 from gpustack.repair.hypervisor import UNKNOWN
-from gpustack.repair.migration_ends import held_devices
-from gpustack.repair.repair import changes
+from gpustack.repair.repair import changes, held_devices, resting_on
 from gpustack.repair.verdict import Origin, Question, Repair, Status, Verdict, words
 
 _SILENT = (HostState.DOWN, HostState.FORCED_DOWN, HostState.STOPPED)

@@ -20,15 +20,14 @@ from gpustack.novadb.read import ROW
 from gpustack.novadb.reading import reading
 from gpustack.novadb.sources import Cell, Sources
 from gpustack.novadb.view import Clock, HostState, NodeView, Owner
-from gpustack.repair import migration_ends
+from gpustack.repair import repair
 from gpustack.repair.allocation_removal import put_back
 from gpustack.repair.apply import committed, whole_row, writing
 from gpustack.repair.evidence import in_flight, place_words, renamed
-from gpustack.repair.guards import around, conditions
 from gpustack.repair.journal import JournalEntry
 from gpustack.repair.outcome import Repairing, skipped
 from gpustack.repair.plan import Selection
-from gpustack.repair.repair import Change
+from gpustack.repair.repair import Change, around, conditions
 from gpustack.repair.verdict import HeldDevice, NotIn, Origin, Seen
 
 
@@ -175,7 +174,7 @@ def _present(entry: JournalEntry, cell: Cell, sources: Sources) -> tuple[tuple[S
                 objections += (text for row in rows for text in _against_relatives(view, row))
     if not facts:
         objections.append(f"no compute node {verdict['node']} of host {verdict['host']} is found")
-    facts += migration_ends.facts(_held(entry))
+    facts += repair.facts(_held(entry))
     return tuple(facts), list(dict.fromkeys(objections))
 
 
@@ -283,4 +282,4 @@ def _against_migrations(entry: JournalEntry, rows: Mapping[int, PciRow]) -> Iter
             f"migration {moves}: the journal is of an older gpustack and does not record the devices on both hosts; "
             f"run gpustack cleanup explain {quoted(entry.verdict['instance'])} to see their rows"
         )
-    yield from migration_ends.objections(_held(entry), rows)
+    yield from repair.objections(_held(entry), rows)

@@ -13,8 +13,7 @@ from gpustack.base.findings import Code, Finding, Severity, errors, finding
 from gpustack.hosts.facts.gpus import Gpu, gpus, nvswitches
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.facts.twins import decided
-from gpustack.hosts.readiness.assessment import UNKNOWN, Readiness, State, assess, effect
-from gpustack.hosts.readiness.group_members import in_the_way, peers
+from gpustack.hosts.readiness.assessment import UNKNOWN, Readiness, State, assess, effect, in_the_way, peers
 from gpustack.hosts.readiness.host import host_reasons
 from gpustack.linux.drivers import is_held, is_passthrough_driver
 from gpustack.pci import catalogue

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from gpustack.changes import journal
 from gpustack.changes.change import ChangeOutcome, ChangeResult
-from gpustack.changes.journal_lines import RunHead
+from gpustack.changes.journal import RunHead
 from gpustack.changes.run import run as run_changes
 from gpustack.changes.undo import plan_undo
 from gpustack.cli.change import former, kinds

@@ -8,7 +8,7 @@ from typing import Any
 
 from gpustack.changes import journal
 from gpustack.changes.change import ChangeOutcome, ChangeResult, CloudChange
-from gpustack.changes.journal_lines import Cloud, RunHead
+from gpustack.changes.journal import Cloud, RunHead
 from support.change_store import change
 
 CLOUD = Cloud(auth_url="https://keystone/v3", region="R", user="admin", project="ops")

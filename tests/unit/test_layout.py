@@ -66,8 +66,7 @@ DOORS = {
             "gpustack/prepare/host/undo.py",  # which functions return to their host drivers
             "gpustack/prepare/host/desired.py",  # functions of others in the group, such as DPDK's
             "gpustack/prepare/host/decide/binding.py",  # the host drivers among the modules of a function
-            "gpustack/prepare/host/decide/network_cards.py",  # virtual functions for ports
-            "gpustack/prepare/host/decide/virtual_functions.py",  # cards that are shared
+            "gpustack/prepare/host/decide/virtual_functions.py",  # cards that are shared, virtual functions for ports
             "gpustack/prepare/host/prove/checks.py",  # verification: each function has its driver
         ),
     ),
@@ -102,7 +101,7 @@ DOORS = {
     "databases": Door(
         imports=("sqlalchemy", "sqlite3", "pymysql", "MySQLdb", "psycopg", "psycopg2"),
         # novadb reads; these modules of clean-up guard, write and undo.
-        places=("gpustack/novadb/", *(f"gpustack/repair/{name}.py" for name in ("apply", "guards", "repair", "undo"))),
+        places=("gpustack/novadb/", *(f"gpustack/repair/{name}.py" for name in ("apply", "repair", "undo"))),
     ),
 }
 """What only some places may use."""

@@ -18,7 +18,7 @@ from typing import Any
 
 from gpustack.base.errors import HostError, UsageError
 from gpustack.base.text import listed, printable
-from gpustack.connect.playbooks.configuration import configuration
+from gpustack.connect.playbooks.run import configuration
 from gpustack.connect.ssh.config import HostSettings
 
 

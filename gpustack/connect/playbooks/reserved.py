@@ -13,7 +13,7 @@ from typing import Any
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.task_results import TaskResult
 from gpustack.base.text import listed, printable, printable_data
-from gpustack.connect.playbooks.configuration import unchecked_keys
+from gpustack.connect.playbooks.run import unchecked_keys
 
 PREFIX = "gpustack_"
 _MAGIC = frozenset(

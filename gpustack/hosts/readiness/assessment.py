@@ -6,6 +6,9 @@ There are four kinds of findings. *Errors* are faults of the machine that host c
 blocked. Codes in :data:`PREPARATION` are fixed by preparing the host (IOMMU off, host drivers): the GPU is preparable.
 Codes in :data:`UNKNOWN` leave the answer open. All other findings are notes, and do not affect readiness.
 :mod:`gpustack.spec.verdict` adds the spec's part; everything but `gpustack scan` asks that module.
+
+vfio can open an IOMMU group only while no member is bound to a host driver. So a member that is not part of the GPU's
+card blocks the GPU if the host needs it; a function without a driver is not changed.
 """
 
 import enum
@@ -19,14 +22,80 @@ from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.base.operations import counted
 from gpustack.base.text import listed
 from gpustack.hosts.facts.collector.vgpus import RECORD
-from gpustack.hosts.facts.gpus import Gpu, card_of, is_integrated
+from gpustack.hosts.facts.gpus import Gpu, assemble, card_of, is_gpu, is_integrated, is_nvswitch
 from gpustack.hosts.facts.model import Bar, Function, Host, IommuGroup
 from gpustack.hosts.facts.vgpu_model import USER_UNKNOWN
 from gpustack.hosts.readiness import isolation
-from gpustack.hosts.readiness.group_members import idle, in_the_way, needs, peers
 from gpustack.hosts.readiness.host import GROUPS, host_reasons, iommu_active, size, unreadable
 from gpustack.linux.drivers import BY_ID, is_host_driver, is_passthrough_driver
 from gpustack.pci import catalogue, classes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Need:
+    """A function that the host needs, and its uses (``interface eth0 (up)``, ``disk sda``)."""
+
+    function: Function
+    uses: tuple[str, ...]
+
+    def __str__(self) -> str:
+        reasons = (
+            classes.word(self.function.pci_class),
+            *((f"driver {self.function.driver}",) if self.function.driver else ()),
+            *self.uses,
+        )
+        return f"{self.function.address} ({', '.join(reasons)})"
+
+
+def needs(host: Host, gpu: Gpu) -> tuple[Need, ...]:
+    """The functions of a GPU's card and group that the host needs, sorted by address.
+
+    Functions of GPU cards (this one and others in the group) and NVSwitches are needed if the host uses a device on
+    them: a disk, a network interface, or any USB device on a card's USB controller. Each other function is needed if
+    it is bound to a host driver. GPUs themselves are never needed.
+    """
+    spared = {f.address for f in (*gpu.functions, *_along(host, gpu))}
+    return tuple(
+        Need(function=f, uses=tuple(describe_uses(f)))
+        for f in sorted((*gpu.functions, *gpu.neighbours), key=lambda f: f.bdf)
+        if is_host_driver(f.driver) and not is_gpu(f) and (f.address not in spared or any(describe_uses(f)))
+    )
+
+
+def peers(gpu: Gpu) -> tuple[Function, ...]:
+    """The other GPUs in this GPU's IOMMU group: they can only be passed through to the same instance."""
+    return tuple(f for f in gpu.neighbours if is_gpu(f))
+
+
+def in_the_way(host: Host, gpu: Gpu) -> tuple[Function, ...]:
+    """The functions of the group that belong to peers' cards or are NVSwitches, and are bound to a host driver."""
+    return tuple(f for f in _along(host, gpu) if is_host_driver(f.driver))
+
+
+def idle(host: Host, gpu: Gpu) -> tuple[Function, ...]:
+    """The members of a GPU's group without a driver, except NVSwitches and functions of GPU cards, virtual ones too."""
+    along = {f.address for f in _along(host, gpu)}
+    along |= {f.address for peer in peers(gpu) for f in assemble(host, peer).virtual}
+    return tuple(f for f in gpu.neighbours if f.driver is None and f.address not in along)
+
+
+def _along(host: Host, gpu: Gpu) -> tuple[Function, ...]:
+    cards = {f.address for peer in peers(gpu) for f in assemble(host, peer).functions}
+    return tuple(f for f in gpu.neighbours if f.address in cards or is_nvswitch(f))
+
+
+def describe_uses(function: Function) -> Iterator[str]:
+    """Descriptions of the devices that the running host has on a function."""
+    uses = function.uses
+    for interface in uses.net:
+        yield f"interface {interface.name}" + (f" ({interface.state})" if interface.state else "")
+    if uses.block:
+        yield f"disk {', '.join(uses.block)}"
+    if uses.usb:
+        yield f"USB: {', '.join(uses.usb)}"
+    if uses.input:
+        yield f"input {', '.join(uses.input)}"
+
 
 PREPARATION = frozenset(
     {

@@ -8,8 +8,7 @@ from typing import Any, ClassVar, Self
 from gpustack.base.errors import CloudError
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.changes.change import SUCCESSFUL, CloudChange, Value
-from gpustack.changes.journal import RunRecord
-from gpustack.changes.journal_lines import PlannedChange
+from gpustack.changes.journal import PlannedChange, RunRecord
 from gpustack.changes.undo import change_of
 from gpustack.cloud import Connection, identity
 from gpustack.cloud.identity import Project

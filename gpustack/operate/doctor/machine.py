@@ -11,8 +11,7 @@ from packaging.specifiers import SpecifierSet
 
 from gpustack import __version__
 from gpustack.base.errors import GpustackError
-from gpustack.connect.playbooks.configuration import configuration
-from gpustack.connect.playbooks.run import ansible_version
+from gpustack.connect.playbooks.run import ansible_version, configuration
 from gpustack.operate.doctor.check import Check, failed, ok, warning
 
 DISTRIBUTION = "nova-gpustack"

@@ -6,7 +6,7 @@ from gpustack.base.errors import UsageError
 from gpustack.base.text import listed
 from gpustack.changes import journal
 from gpustack.changes.history import LastChange, last_change
-from gpustack.changes.journal_lines import Cloud
+from gpustack.changes.journal import Cloud
 from gpustack.cloud import Connection, placement, session
 from gpustack.cloud.closed import service_of
 from gpustack.cloud.compute import Service

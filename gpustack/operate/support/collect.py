@@ -1,18 +1,26 @@
-"""Collect what a support bundle contains: each source on its own, since a broken one is a reason to ask for support."""
+"""Collect what a support bundle contains: each source on its own, since a broken one is a reason to ask for support.
+
+The archive has files, masked, and the manifest.
+"""
 
 import contextlib
+import gzip
+import hashlib
 import importlib.metadata
+import io
+import json
 import platform
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+import tarfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby, islice, starmap
 from pathlib import Path
 from typing import Any
 
-from gpustack.base.columns import described
-from gpustack.base.errors import GpustackError, JournalError
-from gpustack.base.files import read_text, user_name
+from gpustack.base.columns import Column, described
+from gpustack.base.errors import ApplyError, GpustackError, JournalError
+from gpustack.base.files import file_error, read_text, user_name, write_atomic
 from gpustack.changes import journal
 from gpustack.cloud import Connection, servers
 from gpustack.cloud.boot import BootRecord, boot
@@ -22,12 +30,82 @@ from gpustack.nova_options.masking import MASK, Masking
 from gpustack.nova_options.scheduler import scheduler
 from gpustack.novadb.hardware import device_specs
 from gpustack.operate.doctor.check import Check
-from gpustack.operate.support.bundle import BundlePart
 from gpustack.operate.why import host, instance
 from gpustack.operate.why.links import HOST_COLUMNS
 from gpustack.operate.why.read import WhySources
 from gpustack.spec import document
 from gpustack.spec.load import parse_spec
+
+MOST = 50 << 20
+"""The permitted size of all files together, and so of the archive, in bytes."""
+_FRAME, _MANIFEST = 2048, 1 << 20
+"""The bytes of a file in an archive beside its content, and those that are kept for the manifest."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BundlePart:
+    """A file of the bundle.
+
+    :ivar data: a text, or plain data for JSON.
+    :ivar content: the masked data.
+    :ivar masked: the number of masked values.
+    :ivar omitted: why the file is left out; empty if it is not.
+    """
+
+    path: str
+    data: Any = None
+    content: bytes = b""
+    masked: int = 0
+    omitted: str = ""
+
+
+COLUMNS: tuple[Column[BundlePart], ...] = (
+    Column("path", lambda part: part.path, "Path"),
+    Column("size", lambda part: None if part.omitted else len(part.content), "Size"),
+    Column("masked", lambda part: part.masked, "Masked"),
+    Column("omitted", lambda part: part.omitted or None, "Left out", lambda part: part.omitted or " "),
+)
+
+
+def files(parts: Iterable[BundlePart], masking: Masking) -> list[BundlePart]:
+    """Mask the parts, the most important first, and add the manifest."""
+    collected = list(parts)
+    masking.learn([[part.path, part.data, part.omitted] for part in collected])
+    made: list[BundlePart] = []
+    left = MOST - _MANIFEST
+    for part in collected:
+        before = masking.count
+        path, omitted, data = masking.text(part.path), masking.text(part.omitted), masking.data(part.data)
+        content = (data if isinstance(data, str) else json.dumps(data, indent=1)).encode()
+        if len(content) + _FRAME > left and not omitted:
+            omitted = f"larger than the rest of {MOST >> 20} MiB"
+        content = b"" if omitted else content
+        left -= len(content) + _FRAME
+        masked = part.masked + masking.count - before
+        made.append(replace(part, path=path, content=content, masked=masked, omitted=omitted))
+    rows = [described(COLUMNS, part) | {"sha256": hashlib.sha256(part.content).hexdigest()} for part in made]
+    manifest = {"gpustack_support_bundle": 1, "names": "kept" if masking.keep_names else "pseudonyms", "files": rows}
+    return [*made, BundlePart(path="manifest.json", content=json.dumps(manifest, indent=1).encode())]
+
+
+def write(path: Path, bundle: Sequence[BundlePart]) -> None:
+    """Write the archive: mode 0600, complete or not at all, never over an existing file.
+
+    :raises ApplyError: if it can't be written.
+    """
+    packed = io.BytesIO()
+    top = path.name.removesuffix(".gz").removesuffix(".tar")
+    with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as stream, tarfile.open(fileobj=stream, mode="w") as archive:
+        for part in bundle:
+            if not part.omitted:
+                entry = tarfile.TarInfo(f"{top}/{part.path}")
+                entry.size, entry.mode = len(part.content), 0o600
+                archive.addfile(entry, io.BytesIO(part.content))
+    try:
+        write_atomic(path, [packed.getvalue()], mode=0o600, new=True)
+    except OSError as error:
+        raise file_error(ApplyError, "the bundle can't be written", path, error, state="nothing was written") from error
+
 
 FAILURES, RECORDS = 10, 50
 """The newest failures of instances, and the newest runs of gpustack."""

@@ -10,8 +10,7 @@ from gpustack.base.operations import counted
 from gpustack.base.text import listed
 from gpustack.changes.change import SUCCESSFUL, ChangeOutcome, ChangeResult, CloudChange
 from gpustack.changes.closed import reason_change
-from gpustack.changes.journal import RunJournal, new_id
-from gpustack.changes.journal_lines import Cloud, RunHead
+from gpustack.changes.journal import Cloud, RunHead, RunJournal, new_id
 from gpustack.changes.lock import held
 from gpustack.changes.run import recorded_run
 from gpustack.cloud import Connection

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from gpustack.hosts.facts.model import Host
 from gpustack.linux.cmdline import Argument, CommandLine, canonical
 from gpustack.linux.grub import DEFAULTS, LINUX, LINUX_DEFAULT, TUNED, Defaults, Sourced, read_defaults
-from gpustack.linux.modprobe import ModprobeConfig, read_modprobe
-from gpustack.linux.module_parameters import fulfils
+from gpustack.linux.modprobe import ModprobeConfig, fulfils, read_modprobe
 from gpustack.prepare.host import record
 from gpustack.prepare.host.decide.ids import Ids
 from gpustack.prepare.host.own_files import GRUB, OWNED

@@ -21,8 +21,7 @@ import yaml
 from hypothesis import HealthCheck, Phase, example, given, seed, settings
 
 from gpustack.repair import apply, permission, repair, undo
-from gpustack.repair.guards import conditions
-from gpustack.repair.repair import Change
+from gpustack.repair.repair import Change, conditions
 from support.clouds import NAMED, NOT_LIVE
 from support.cloudworld import World
 from support.engines import engines_kept, maintenance

@@ -10,7 +10,7 @@ import pytest
 
 from gpustack.base.files import MOST, read_end, read_text
 from gpustack.configure.inspection import existing_for
-from gpustack.connect.playbooks.configuration import AnsibleConfiguration, configuration
+from gpustack.connect.playbooks.run import AnsibleConfiguration, configuration
 from support.attacks import attacked, commands, run
 from support.fuzz_readers import OPENSSH, OPTIONS, WRITTEN
 
@@ -76,9 +76,9 @@ test_an_attack_fails, test_an_attack_works_without_the_check = attacked(
         "gpustack.base.files:read_text": {
             "gpustack.base.files:read_text": lambda path, *_, **__: path.read_text(encoding="utf-8")
         },
-        "gpustack.connect.playbooks.configuration:configuration": {
-            "gpustack.connect.playbooks.configuration:configuration": lambda _variables, directory, **_: (
-                AnsibleConfiguration(path=directory / "ansible.cfg", ignored=None)
+        "gpustack.connect.playbooks.run:configuration": {
+            "gpustack.connect.playbooks.run:configuration": lambda _variables, directory, **_: AnsibleConfiguration(
+                path=directory / "ansible.cfg", ignored=None
             )
         },
     },

@@ -48,18 +48,17 @@ def test_only_the_door_does_it(pattern: str) -> None:
 FILES = {
     # who opens files beside the door, base/files.py
     "changes/guardian.py": "the log and the pipe of the child that releases a lock",
-    "changes/journal_file.py": "journals, which grow line by line",
+    "changes/journal.py": "journals, which grow line by line",
     "changes/lock.py": "locks",
     "cli/app.py": "/dev/null",
     "cli/capacity.py": "a new table of events, not opened if it exists",
     "cli/host_playbooks.py": "the private directory of a run",
     "configure/installed/launch.py": "the programs that it sends",
-    "connect/playbooks/configuration.py": "ansible.cfg, read by Ansible next; an empty one in the private directory",
     "connect/playbooks/inventory.py": "the private directory in which Ansible is imported",
-    "connect/playbooks/run.py": "pipes, and the log that it writes",
+    "connect/playbooks/run.py": "ansible.cfg, read by Ansible next, or an empty one; pipes; the log that it writes",
     "hosts/facts/store.py": "snapshots, up to MAX_BYTES",
     "linux/initramfs/image.py": "images of hosts, in pieces",
-    "operate/support/bundle.py": "an archive in memory",
+    "operate/support/collect.py": "an archive in memory",
     "repair/hypervisor.py": "the program that it sends",
     "spec/load.py": "specs, up to MAX_BYTES",
 }

@@ -12,8 +12,8 @@ import pytest
 
 from gpustack.base.errors import HostError, UsageError
 from gpustack.base.text import printable
-from gpustack.connect.playbooks.configuration import AnsibleConfiguration, configuration, unchecked_keys
 from gpustack.connect.playbooks.inventory import AnsibleInventory
+from gpustack.connect.playbooks.run import AnsibleConfiguration, configuration, unchecked_keys
 from support.attacks import attacked, variants
 
 LAX = "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null"
@@ -176,13 +176,11 @@ test_an_attack_fails, test_an_attack_works_without_the_check = attacked(
         "gpustack.connect.playbooks.inventory:check_range": {
             "gpustack.connect.playbooks.inventory:check_range": lambda _line: None
         },
-        "gpustack.connect.playbooks.configuration:unchecked_keys": {
-            "gpustack.connect.playbooks.configuration:unchecked_keys": lambda _options, _sockets: ""
+        "gpustack.connect.playbooks.run:unchecked_keys": {
+            "gpustack.connect.playbooks.run:unchecked_keys": lambda _options, _sockets: ""
         },
-        "gpustack.connect.playbooks.configuration:configuration": {
-            "gpustack.connect.playbooks.configuration:AnsibleConfiguration.environment": lambda _self, variables, _: (
-                variables
-            )
+        "gpustack.connect.playbooks.run:configuration": {
+            "gpustack.connect.playbooks.run:AnsibleConfiguration.environment": lambda _self, variables, _: variables
         },
     },
 )

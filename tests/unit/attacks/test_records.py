@@ -13,9 +13,7 @@ import pytest
 
 from gpustack.base.errors import JournalError
 from gpustack.changes.change import ChangeResult, CloudChange
-from gpustack.changes.journal import RunRecord
-from gpustack.changes.journal_file import read_lines
-from gpustack.changes.journal_lines import PlannedChange, RunHead
+from gpustack.changes.journal import PlannedChange, RunHead, RunRecord, read_lines
 from gpustack.changes.run import run
 from gpustack.changes.undo import plan_undo
 from gpustack.cli.change import kinds
@@ -163,7 +161,7 @@ def results(directory: Path, _monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def endless(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpustack.changes.journal_file._MAX_BYTES", 1000)
+    monkeypatch.setattr("gpustack.changes.journal._MAX_BYTES", 1000)
     path = directory / "journal"
     path.write_text("{}\n" * 1000, encoding="utf-8")
     with pytest.raises(JournalError, match="can't be read"):
@@ -197,7 +195,7 @@ test_an_attack_fails, test_an_attack_works_without_the_check = attacked(
     {"forged": forged, "endless": endless, "names": names, "results": results},
     {
         "gpustack.changes.undo:plan_undo": {"gpustack.changes.undo:_malformed": lambda _change: ""},
-        "gpustack.changes.journal_file:read_lines": {
+        "gpustack.changes.journal:read_lines": {
             "gpustack.base.files:read_text": lambda path, *_, **__: path.read_text(encoding="utf-8")
         },
         "gpustack.connect.playbooks.results:load": {"gpustack.base.text:printable": lambda text, **_: text},

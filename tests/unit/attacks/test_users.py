@@ -16,7 +16,7 @@ from prometheus_client import generate_latest
 
 from gpustack.base import prometheus
 from gpustack.base.files import write_atomic
-from gpustack.changes.journal_file import JournalFile
+from gpustack.changes.journal import JournalFile
 from gpustack.hosts.facts.store import save_snapshot
 from support.attacks import attacked
 

@@ -8,8 +8,7 @@ import pytest
 
 from gpustack.changes.change import ChangeResult
 from gpustack.changes.history import history
-from gpustack.changes.journal import RunRecord
-from gpustack.changes.journal_lines import PlannedChange, RunHead
+from gpustack.changes.journal import PlannedChange, RunHead, RunRecord
 from support.change_store import change
 
 DONE, FAILED = ChangeResult.DONE, ChangeResult.FAILED

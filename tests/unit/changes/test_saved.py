@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpustack.base.errors import JournalError
-from gpustack.changes.journal_lines import Cloud, PlannedChange
+from gpustack.changes.journal import Cloud, PlannedChange
 from gpustack.changes.saved import SavedPlan, is_saved_plan, load, save
 from support.change_store import SetValue, change
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from gpustack.changes import journal, journal_lines, lock
+from gpustack.changes import journal, lock
 from gpustack.cli.app import Gpustack, main
 from gpustack.cli.change import ChangeCommand, UndoCommand, kinds
 from gpustack.cli.flavor import InCloud
@@ -97,7 +97,7 @@ def test_a_second_run_on_one_cloud_is_refused(
 ) -> None:
     defaults = lock.held.__wrapped__.__kwdefaults__  # type: ignore[attr-defined]
     monkeypatch.setitem(defaults, "seconds", 0)
-    with lock.on_this_machine(journal_lines.Cloud(**PLACE).key):
+    with lock.on_this_machine(journal.Cloud(**PLACE).key):
         assert main([*CREATE, "--yes"]) == 17
     assert cloud.writes == []
     assert "another run changes this cloud" in capsys.readouterr().err
@@ -383,7 +383,7 @@ def test_a_drain_does_not_hide_a_run_that_is_to_be_completed(cloud: NovaModel, m
     """`host apply` records the drain of a host, and completes no run."""
     assert main([*CREATE, "--yes"]) == 0
     created, looked_at = last(), list[str]()
-    drain = journal_lines.RunHead(id=journal.new_id(), command="host apply", cloud=created.head.cloud)
+    drain = journal.RunHead(id=journal.new_id(), command="host apply", cloud=created.head.cloud)
     journal.RunJournal(drain, []).close()
 
     def completion(record: journal.RunRecord, api: object) -> tuple[tuple[()], tuple[()]]:

@@ -12,7 +12,7 @@ import pytest
 
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.changes.change import ChangeOutcome, ChangeResult, CloudChange
-from gpustack.changes.journal_lines import Cloud
+from gpustack.changes.journal import Cloud
 from gpustack.cli.app import main
 from gpustack.nova_options import releases
 from gpustack.offer.cloud_plan.plan import CloudPlan

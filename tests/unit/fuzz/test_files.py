@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpustack.base.errors import JournalError
-from gpustack.changes import journal, journal_file
+from gpustack.changes import journal
 from gpustack.changes.undo import plan_undo
 from gpustack.cli.change import former, kinds
 from gpustack.configure.inspection import existing_for
@@ -132,7 +132,7 @@ def test_specs_and_configurations_of_nova(file: Path, content: bytes) -> None:
         sources.from_nova_conf([file])
 
 
-@pytest.mark.parametrize(("module", "read"), [(journal_file, journal.read), (show, show.load_plan)])
+@pytest.mark.parametrize(("module", "read"), [(journal, journal.read), (show, show.load_plan)])
 def test_links_to_files_without_end(tmp_path, monkeypatch, module, read) -> None:
     (tmp_path / "link").symlink_to("/dev/zero")
     monkeypatch.setattr(journal, "refuse_shared", lambda path: None)  # everybody may write to /dev/zero

@@ -13,7 +13,7 @@ import pytest
 from gpustack.base.errors import DatabaseError
 from gpustack.changes import journal
 from gpustack.changes.change import ChangeResult
-from gpustack.changes.journal_lines import PlannedChange
+from gpustack.changes.journal import PlannedChange
 from gpustack.cli.app import main
 from gpustack.novadb.sources import Sources
 from gpustack.repair import apply

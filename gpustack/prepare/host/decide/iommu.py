@@ -1,6 +1,6 @@
 """The kernel arguments that enable the IOMMU, and other settings that contradict them.
 
-``Documentation/admin-guide/kernel-parameters.txt`` describes them; :mod:`gpustack.linux.module_parameters` evaluates
+``Documentation/admin-guide/kernel-parameters.txt`` describes them; :mod:`gpustack.linux.modprobe` evaluates
 their lists.
 """
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.hosts.facts.model import Host
-from gpustack.linux.module_parameters import INTEL_IOMMU, PASSTHROUGH, REMAPPING, switched, truth, words
+from gpustack.linux.modprobe import INTEL_IOMMU, PASSTHROUGH, REMAPPING, switched, truth, words
 from gpustack.prepare.host.foreign_config import Elsewhere
 from gpustack.spec.model import Options
 

@@ -9,7 +9,7 @@ from gpustack.base.operations import counted
 from gpustack.hosts.facts import variants
 from gpustack.hosts.facts.gpus import gpus
 from gpustack.hosts.facts.model import Function, Host
-from gpustack.prepare.host.decide import network_cards, virtual_functions
+from gpustack.prepare.host.decide import virtual_functions
 from gpustack.spec.assignment import Assigned, Shared, kept_cards
 from gpustack.spec.model import Spec, models_for, not_in_spec
 from gpustack.spec.network_functions import network_cards as cards_of_networks
@@ -89,8 +89,8 @@ def choose(spec: Spec, host: Host) -> Targets:
         *_missing(host, models, {*(target.model for target in assigned), *(entry.model for entry in shared)}),
         *_virtual(host, targets),
         *virtual_functions.findings(host, targets.shared),
-        *network_cards.findings(host, networks),
-        *network_cards.of_models(host, shared, networks),
+        *virtual_functions.network_findings(host, networks),
+        *virtual_functions.of_models(host, shared, networks),
         *(_left_out(host, verdict) for verdict in left),
     ]
     chosen = [v for v in (*judged.all, *judged.switches) if v.target is not None and v.address not in absent]

@@ -13,7 +13,7 @@ from gpustack.base.operations import RunCommand
 from gpustack.hosts.facts.model import Host
 from gpustack.linux.cmdline import CommandLine, argument
 from gpustack.linux.grub import LINUX
-from gpustack.linux.module_parameters import contradicts, fulfils
+from gpustack.linux.modprobe import contradicts, fulfils
 from gpustack.prepare.host import record
 from gpustack.prepare.host.foreign_config import by_tuned
 from gpustack.prepare.host.next_boot import choice

@@ -17,7 +17,7 @@ from gpustack.hosts.facts.model import ConfigFile, Host
 from gpustack.linux.cmdline import CommandLine, argument
 from gpustack.linux.grub import LINUX, LINUX_DEFAULT, read_defaults
 from gpustack.linux.grub import paths as grub_paths
-from gpustack.linux.module_parameters import fulfils
+from gpustack.linux.modprobe import fulfils
 from gpustack.prepare.host import record
 from gpustack.prepare.host.desired import BOOT_IMAGE, LONGEST_COMMAND_LINE, MANAGED, Desired
 from gpustack.prepare.host.next_boot import obstacles, predict

@@ -15,7 +15,7 @@ from gpustack.base.operations import RunCommand
 from gpustack.hosts.facts.boot_model import BootEntry, BootKernel
 from gpustack.hosts.facts.model import Host
 from gpustack.linux.cmdline import CommandLine
-from gpustack.linux.module_parameters import fulfils
+from gpustack.linux.modprobe import fulfils
 from gpustack.prepare.host import record
 from gpustack.prepare.host.next_boot.bls import Entries, record_of, swallowed, with_arguments
 from gpustack.prepare.host.next_boot.model import compared, kernel_words

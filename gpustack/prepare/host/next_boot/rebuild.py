@@ -8,7 +8,7 @@ from gpustack.hosts.facts.boot_model import BootEntry, BootKernel
 from gpustack.hosts.facts.model import Host
 from gpustack.linux.cmdline import CommandLine
 from gpustack.linux.grub import paths as grub_paths
-from gpustack.linux.module_parameters import fulfils
+from gpustack.linux.modprobe import fulfils
 from gpustack.prepare.host.desired import MANAGED, PARAMETERS, Desired
 from gpustack.prepare.host.next_boot.model import compared, menu_words
 from gpustack.prepare.host.next_boot.trial import TITLE as TRIAL_TITLE

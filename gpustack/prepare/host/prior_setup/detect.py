@@ -14,7 +14,7 @@ from gpustack.hosts.facts.model import Host
 from gpustack.linux.cmdline import CommandLine, canonical
 from gpustack.linux.drivers import BY_ID
 from gpustack.linux.grub import TUNED
-from gpustack.linux.module_parameters import fulfils
+from gpustack.linux.modprobe import fulfils
 from gpustack.pci import catalogue
 from gpustack.prepare.host.decide import iommu
 from gpustack.prepare.host.decide.binding import Binding, kept_functions, spared, switched_off

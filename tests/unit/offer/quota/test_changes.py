@@ -11,7 +11,7 @@ import pytest
 
 from gpustack.changes import journal
 from gpustack.changes.change import ChangeOutcome, ChangeResult, CloudChange, reversed_order
-from gpustack.changes.journal_lines import Cloud, RunHead
+from gpustack.changes.journal import Cloud, RunHead
 from gpustack.changes.run import run
 from gpustack.cloud.identity import Project
 from gpustack.cloud.limits import Limit, LimitsCloud, Present

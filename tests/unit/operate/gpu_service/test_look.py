@@ -10,8 +10,7 @@ import pytest
 
 from gpustack.base.errors import PartialError, UsageError
 from gpustack.changes.change import ChangeOutcome, ChangeResult
-from gpustack.changes.journal import RunJournal, new_id
-from gpustack.changes.journal_lines import Cloud, RunHead
+from gpustack.changes.journal import Cloud, RunHead, RunJournal, new_id
 from gpustack.cloud.compute import Service
 from gpustack.cloud.placement import Inventory
 from gpustack.fleet.cards import Models

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from gpustack.changes.history import LastChange
-from gpustack.changes.journal_lines import PlannedChange, RunHead
+from gpustack.changes.journal import PlannedChange, RunHead
 from gpustack.cloud.compute import Service
 from gpustack.cloud.placement import Inventory
 from gpustack.fleet.model import MDEV, Gpu, Holder, State

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import hashlib
 import json
+import stat
 import tarfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,9 +20,10 @@ from urllib.parse import quote
 
 import pytest
 
+from gpustack.base.errors import ApplyError
 from gpustack.changes import journal
 from gpustack.changes.change import ChangeOutcome, ChangeResult
-from gpustack.changes.journal_lines import Cloud, RunHead
+from gpustack.changes.journal import Cloud, RunHead
 from gpustack.cloud.session import Access
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.facts.store import load_snapshot
@@ -27,14 +31,89 @@ from gpustack.nova_options import masking
 from gpustack.nova_options.masking import MASKERS, Masking
 from gpustack.operate.doctor.check import ok
 from gpustack.operate.support import collect
-from gpustack.operate.support.bundle import files, write
-from gpustack.operate.support.collect import BundleContents, parts
+from gpustack.operate.support.collect import COLUMNS, BundleContents, BundlePart, files, parts, write
 from gpustack.operate.why.read import WhySources
 from support.change_store import change
 from support.fleet_answers import device
 from support.fleet_answers import facts as facts_of
 from support.fleet_cloud import StandIn, servers, with_devices
 from support.host_samples import snapshot
+
+
+def test_what_exceeds_the_size_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collect, "MOST", collect._MANIFEST + 8000)
+    made = files(
+        [BundlePart(path="a", data="x"), BundlePart(path="b", data="y" * 9000), BundlePart(path="c", data="z")],
+        Masking(),
+    )
+    assert [(file.path, file.omitted != "") for file in made[:3]] == [("a", False), ("b", True), ("c", False)]
+    assert "larger than the rest" in made[1].omitted
+    assert made[-1].path == "manifest.json"
+    rows = json.loads(made[-1].content)["files"]
+    assert rows[0]["sha256"] == hashlib.sha256(b"x").hexdigest()
+    assert [row["size"] for row in rows] == [1, None, 1]
+    assert [row["omitted"] for row in rows] == [None, made[1].omitted, None]
+    assert json.loads(made[-1].content)["gpustack_support_bundle"] == 1
+
+
+def test_a_secret_of_one_file_is_masked_in_all() -> None:
+    parts = [
+        BundlePart(path="a", data="geheimnis", omitted="no geheimnis"),
+        BundlePart(path="b", data={"admin_pass": "geheimnis"}),
+    ]
+    made = files([replace(parts[0], omitted=""), *parts], Masking())
+    assert [(part.content, part.omitted) for part in made[:2]] == [(b"***", ""), (b"", "no ***")]
+
+
+def test_an_archive_has_the_files_that_are_not_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "support.tar.gz"
+    parts = [
+        BundlePart(path="a/b.txt", data="x"),
+        BundlePart(path="c.json", data={"y": [1]}),
+        BundlePart(path="d", omitted="gone"),
+    ]
+    made = files(parts, Masking())
+    collect.write(path, made)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with tarfile.open(path) as archive:
+        members = {entry.name: (entry.mode, archive.extractfile(entry).read()) for entry in archive}  # type: ignore[union-attr]
+    assert list(members) == ["support/a/b.txt", "support/c.json", "support/manifest.json"]
+    assert {mode for mode, _content in members.values()} == {0o600}
+    assert (members["support/a/b.txt"][1], json.loads(members["support/c.json"][1])) == (b"x", {"y": [1]})
+    with pytest.raises(ApplyError, match=r"the bundle can't be written.*nothing was written"):
+        collect.write(path, made)  # never over an existing file
+    second = tmp_path / "again.tar.gz"
+    collect.write(second, made)
+    assert second.read_bytes()[4:8] == bytes(4)  # no time
+    assert {column.title: column.cell(made[2]) for column in COLUMNS} == {
+        "Path": "d",
+        "Size": "-",
+        "Masked": 0,
+        "Left out": "gone",
+    }
+    assert [column.cell(made[0]) for column in COLUMNS] == ["a/b.txt", 1, 0, " "]
+
+
+@pytest.mark.parametrize(("size", "fits"), [(6000, True), (6001, False)])
+def test_a_file_may_fill_the_rest(monkeypatch: pytest.MonkeyPatch, size: int, fits: bool) -> None:
+    """A file takes a frame beside its content."""
+    monkeypatch.setattr(collect, "MOST", collect._MANIFEST + 6000 + collect._FRAME)
+    first, *_manifest = files([BundlePart(path="a", data="x" * size)], Masking())
+    assert (len(first.content), first.omitted == "") == ((size, True) if fits else (0, False))
+    gone, *_manifest = files([BundlePart(path="a", data="x" * size, omitted="gone")], Masking())
+    assert (gone.content, gone.omitted) == (b"", "gone")
+
+
+def test_masked_values_are_counted_by_file() -> None:
+    secrets = {"admin_pass": "geheim", "b": {"password": "verborgen"}}
+    parts = [BundlePart(path="a", data=secrets, masked=2), BundlePart(path="b", data="nothing")]
+    first, second, _manifest = files(parts, Masking())
+    assert (first.masked, second.masked) == (4, 0)
+    assert json.loads(first.content) == {"admin_pass": "***", "b": {"password": "***"}}
+    kept, manifest = files(parts[:1], Masking(keep_names=True))
+    assert kept.path == "a"
+    assert json.loads(manifest.content)["names"] == "kept"
+
 
 VM = "5f0c1b8e-6f5e-4b5f-9a55-1e1d6a1c2b3d"
 FORMS: dict[str, Callable[[str], str]] = {

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from gpustack.base.errors import UsageError
-from gpustack.connect.playbooks.configuration import configuration
-from gpustack.connect.playbooks.run import Call, as_files, environment
+from gpustack.connect.playbooks.run import Call, as_files, configuration, environment
 
 
 @pytest.fixture
