@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from gpustack.base import hostnames
-from gpustack.base.operations import counted
+from gpustack.base.text import counted
 
 # The number of a host in its row is the last one before the domain: rack1-gpu07.dc2.example.org.
 _NUMBERED = re.compile(r"(?P<head>[^.]*?)(?P<digits>[0-9]{1,9})(?P<tail>[^.0-9]*(?:\..*)?)", re.DOTALL)

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import ClassVar
 
+from gpustack.base.text import counted
+
 
 @dataclass(frozen=True, kw_only=True)
 class Operation:
@@ -180,11 +182,6 @@ def count(operations: Iterable[Operation]) -> dict[str, int]:
     listed = tuple(operations)
     counts = {kind: sum(isinstance(o, types) for o in listed) for kind, types in _KINDS.items()}
     return {kind: number for kind, number in counts.items() if number}
-
-
-def counted(number: int, noun: str) -> str:
-    """A number with its noun, in the plural where needed."""
-    return f"{number} {noun}{'' if number == 1 else 'es' if noun.endswith('ch') else 's'}"
 
 
 def show_counts(counts: Mapping[str, int]) -> list[str]:

@@ -68,6 +68,11 @@ def without_login(url: str) -> str:
     return re.sub("(?<=//)[^/@]*@", "", url)
 
 
+def counted(number: int, noun: str) -> str:
+    """A number with its noun, in the plural where needed."""
+    return f"{number} {noun}{'' if number == 1 else 'es' if noun.endswith('ch') else 's'}"
+
+
 def listed(names: Sequence[str], shown: int) -> str:
     """Names in one line, whatever they contain; of a long list, the first ones and the number of the others.
 

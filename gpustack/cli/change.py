@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from gpustack.base.errors import ApplyError, GpustackError, JournalError, PlanError
 from gpustack.base.files import data_table, digest
 from gpustack.base.findings import Finding, errors
-from gpustack.base.operations import Operation, counted
-from gpustack.base.text import printable, quoted
+from gpustack.base.operations import Operation
+from gpustack.base.text import counted, printable, quoted
 from gpustack.changes import journal
 from gpustack.changes.change import SUCCESSFUL, ChangeOutcome, ChangeResult, CloudChange, GuardedChange
 from gpustack.changes.guardian import Guardian, is_confirmed

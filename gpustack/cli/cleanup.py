@@ -12,8 +12,7 @@ from typing import Any
 from gpustack.base.columns import Column
 from gpustack.base.errors import ApplyError, CloudError, DatabaseError, GpustackError, PlanError
 from gpustack.base.host_groups import host_groups
-from gpustack.base.operations import counted
-from gpustack.base.text import printable
+from gpustack.base.text import counted, printable
 from gpustack.changes.change import ChangeOutcome, CloudChange
 from gpustack.cli import cleanup_options
 from gpustack.cli.change import ChangeCommand

@@ -13,8 +13,7 @@ from gpustack.base.columns import Column
 from gpustack.base.errors import PlanError, UsageError
 from gpustack.base.files import write_atomic
 from gpustack.base.findings import Finding, errors
-from gpustack.base.operations import counted
-from gpustack.base.text import printable
+from gpustack.base.text import counted, printable
 from gpustack.cli.common import Command, Lister, add_exit_code, add_format, add_ssh_options, ssh_options
 from gpustack.cli.options import Once, add_snapshot, option, positive, read_log, snapshot_hosts
 from gpustack.cli.output import Table, table

@@ -6,7 +6,7 @@ from pathlib import Path
 from gpustack.base.errors import GpustackError, PlanError
 from gpustack.base.findings import errors
 from gpustack.base.host_groups import host_groups, pattern, patterns_of
-from gpustack.base.operations import counted
+from gpustack.base.text import counted
 from gpustack.cli.common import Command, add_each, add_exit_code, add_format, add_source_options, gather
 from gpustack.cli.inventory import in_spec
 from gpustack.cli.options import option

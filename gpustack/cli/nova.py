@@ -9,7 +9,8 @@ from typing import get_args
 from gpustack.base.errors import NovaConfigError, UsageError
 from gpustack.base.findings import Code, errors
 from gpustack.base.host_groups import host_groups, patterns_of
-from gpustack.base.operations import RemoveFile, WriteFile, counted
+from gpustack.base.operations import RemoveFile, WriteFile
+from gpustack.base.text import counted
 from gpustack.cli.common import Command, add_each, add_exit_code, add_format, add_source_options, gather
 from gpustack.cli.inventory import expanded, in_spec
 from gpustack.cli.options import option, release_of

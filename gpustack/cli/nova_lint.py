@@ -12,8 +12,7 @@ from gpustack.base.by_key import by_key
 from gpustack.base.columns import Column
 from gpustack.base.errors import NovaConfigError, UsageError
 from gpustack.base.findings import errors
-from gpustack.base.operations import counted
-from gpustack.base.text import clipped, printable
+from gpustack.base.text import clipped, counted, printable
 from gpustack.cli.common import Lister, add_exit_code, add_ssh_options, ssh_options
 from gpustack.cli.options import add_snapshot, option, release_of, snapshot_hosts
 from gpustack.cli.output import Table, table

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from gpustack.base.errors import CloudError, DatabaseError
 from gpustack.base.findings import Finding
-from gpustack.base.operations import counted
+from gpustack.base.text import counted
 from gpustack.cli.common import add_exit_code
 from gpustack.cli.gpu import FleetCommand, databases_of, scheduler_of
 from gpustack.cli.options import option, release_of

@@ -9,7 +9,7 @@ from typing import Any
 from gpustack.base.errors import UsageError
 from gpustack.base.files import write_atomic
 from gpustack.base.findings import Finding, Severity
-from gpustack.base.operations import counted
+from gpustack.base.text import counted
 from gpustack.cli.common import (
     THIS_MACHINE,
     Command,

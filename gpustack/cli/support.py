@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gpustack.base.errors import UsageError
-from gpustack.base.operations import counted
+from gpustack.base.text import counted
 from gpustack.cli import doctor
 from gpustack.cli.change import add_question
 from gpustack.cli.cleanup_hosts import add_hypervisors

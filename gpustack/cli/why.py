@@ -9,7 +9,7 @@ from typing import Any
 from gpustack.base import silence
 from gpustack.base.columns import in_words
 from gpustack.base.findings import Finding
-from gpustack.base.operations import counted
+from gpustack.base.text import counted
 from gpustack.cli.cleanup_hosts import add_hypervisors
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister, ShowOne, add_exit_code, is_for_machines, ssh_options

@@ -17,22 +17,9 @@ from typing import Any, Self
 from urllib.parse import urlencode
 
 from gpustack.base.errors import ApplyError, CloudError
-from gpustack.cloud import Connection
+from gpustack.cloud import Connection, session
 from gpustack.cloud.microversions import CANDIDATES, CONSUMERS, PROJECT_USAGES, PROVIDERS, RESERVED, Microversion
 from gpustack.cloud.placement_documents import Consumer
-from gpustack.cloud.session import (
-    CONFLICT,
-    NOBODY,
-    Refused,
-    content_of,
-    each,
-    find,
-    get,
-    may,
-    request,
-    tolerating,
-    well_formed,
-)
 
 _DEVICE = re.compile(r".+_([0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\Z")
 _MEDIATED = re.compile(r".+_pci_([0-9a-f]{4})_([0-9a-f]{2})_([0-9a-f]{2})_([0-7])\Z")
@@ -155,8 +142,8 @@ def listed(cloud: Connection, query: str = "", *, version: Microversion = PROVID
     """
     doing = "list the resource providers"
     path = f"/resource_providers?{query}" if query else "/resource_providers"
-    content = get(cloud, "placement", path, doing, version=version)
-    with well_formed(doing):
+    content = session.get(cloud, "placement", path, doing, version=version)
+    with session.well_formed(doing):
         return [_provider(entry) for entry in content["resource_providers"]]
 
 
@@ -175,7 +162,7 @@ def bearers(cloud: Connection, trait: str) -> frozenset[str]:
 
     :raises CloudError: if Placement cannot be reached or refuses.
     """
-    with tolerating(UNKNOWN):
+    with session.tolerating(UNKNOWN):
         return frozenset(provider.uuid for provider in listed(cloud, f"required={trait}"))
     return frozenset()
 
@@ -191,15 +178,15 @@ def providers(cloud: Connection, roots: Iterable[str] | None = None) -> Iterator
     :raises CloudError: if Placement cannot be reached or refuses.
     """
     queries = [""] if roots is None else [f"in_tree={uuid}" for uuid in roots]
-    known = [provider for answer in each(lambda query: listed(cloud, query), queries) for provider in answer]
+    known = [provider for answer in session.each(lambda query: listed(cloud, query), queries) for provider in answer]
     devices = [provider for provider in known if provider.address and not provider.mediated]
-    yield from filter(None, each(lambda device: _with_allocations(cloud, device), devices))
+    yield from filter(None, session.each(lambda device: _with_allocations(cloud, device), devices))
 
 
 def _with_allocations(cloud: Connection, device: Provider) -> Provider | None:
     try:
         held = consumers_of(cloud, device.uuid)
-    except Refused as error:
+    except session.Refused as error:
         if error.status < 500:
             raise
         return replace(device, unread=error.what)
@@ -212,10 +199,10 @@ def consumers_of(cloud: Connection, provider: str) -> Mapping[str, int] | None:
     :raises CloudError: if Placement cannot be reached or refuses.
     """
     doing = "read the allocations of a device"
-    content = find(cloud, "placement", f"/resource_providers/{provider}/allocations", doing, version=PROVIDERS)
+    content = session.find(cloud, "placement", f"/resource_providers/{provider}/allocations", doing, version=PROVIDERS)
     if content is None:
         return None
-    with well_formed(doing):
+    with session.well_formed(doing):
         return {
             str(consumer): sum(map(int, allocation["resources"].values()))
             for consumer, allocation in content["allocations"].items()
@@ -227,7 +214,7 @@ def allocations_of(cloud: Connection, consumer: str) -> Mapping[str, Any]:
 
     :raises CloudError: if Placement cannot be reached or refuses.
     """
-    return _consumer(get(cloud, "placement", *_of_consumer(consumer), version=CONSUMERS))
+    return _consumer(session.get(cloud, "placement", *_of_consumer(consumer), version=CONSUMERS))
 
 
 def _of_consumer(consumer: str) -> tuple[str, str]:
@@ -235,7 +222,7 @@ def _of_consumer(consumer: str) -> tuple[str, str]:
 
 
 def _consumer(content: object) -> Mapping[str, Any]:
-    with well_formed("read the allocations of a consumer"):
+    with session.well_formed("read the allocations of a consumer"):
         return Consumer.model_validate(content).model_dump(exclude_unset=True)
 
 
@@ -260,8 +247,8 @@ def put(cloud: Connection, consumer: str, like: Mapping[str, Any], allocations: 
 def stranger(cloud: Connection, consumer: str, provider: Provider) -> tuple[tuple[str, ...], datetime | None]:
     """Describe a consumer that no cell has, and return when its allocations were last written (naive UTC)."""
     path, doing = _of_consumer(consumer)
-    answer = request(cloud, "placement", "GET", path, doing, version=CONSUMERS)
-    known = _consumer(content_of(answer, doing))
+    answer = session.request(cloud, "placement", "GET", path, doing, version=CONSUMERS)
+    known = _consumer(session.content_of(answer, doing))
     try:
         moment = parsedate_to_datetime(answer.headers["Last-Modified"])
         written = moment.replace(tzinfo=None)  # HTTP's times are UTC
@@ -281,8 +268,8 @@ def candidates(cloud: Connection, query: str, doing: str = "read the free resour
     :param query: parameters of the request: ``resources=MEMORY_MB:1``.
     :raises CloudError: if Placement cannot be reached or refuses.
     """
-    content = get(cloud, "placement", f"/allocation_candidates?{query}", doing, version=CANDIDATES)
-    with well_formed(doing):
+    content = session.get(cloud, "placement", f"/allocation_candidates?{query}", doing, version=CANDIDATES)
+    with session.well_formed(doing):
         return AllocationCandidates(
             summaries=dict(content["provider_summaries"]), requests=len(content.get("allocation_requests") or ())
         )
@@ -301,7 +288,7 @@ def summaries(cloud: Connection, resource_class: str, nodes: Iterable[str], doin
     if missing := [node for node in nodes if node not in found]:
         having = {provider.root for provider in listed(cloud, query)}
         ask = [node for node in missing if node in having]
-        for answer in each(lambda node: candidates(cloud, f"{query}&in_tree={node}", doing).summaries, ask):
+        for answer in session.each(lambda node: candidates(cloud, f"{query}&in_tree={node}", doing).summaries, ask):
             found |= answer
     return found
 
@@ -312,8 +299,8 @@ def device_classes(cloud: Connection) -> list[str]:
     :raises CloudError: if Placement cannot be reached or refuses.
     """
     doing = "list the resource classes"
-    content = get(cloud, "placement", "/resource_classes", doing, version=PROVIDERS)
-    with well_formed(doing):
+    content = session.get(cloud, "placement", "/resource_classes", doing, version=PROVIDERS)
+    with session.well_formed(doing):
         names = [str(entry["name"]) for entry in content["resource_classes"]]
     return [name for name in names if any(fnmatchcase(name, pattern) for pattern in DEVICE_CLASSES)]
 
@@ -336,7 +323,7 @@ def room_of(cloud: Connection, needs: Amounts) -> Room:
     """
     resources = ",".join(f"{name}:{amount}" for name, amount in sorted(needs.items()))
     found = candidates(cloud, urlencode({"resources": resources, "required": f"!{DISABLED}", "limit": _MOST}))
-    with well_formed("read the free resources"):
+    with session.well_formed("read the free resources"):
         free = {
             provider: {name: int(of["capacity"]) - int(of["used"]) for name, of in summary["resources"].items()}
             for provider, summary in found.summaries.items()
@@ -350,10 +337,10 @@ def inventory(cloud: Connection, provider: str) -> Inventory | None:
     :raises CloudError: if Placement cannot be reached or refuses.
     """
     doing = "read an inventory"
-    content = find(cloud, "placement", f"/resource_providers/{provider}/inventories", doing, version=RESERVED)
+    content = session.find(cloud, "placement", f"/resource_providers/{provider}/inventories", doing, version=RESERVED)
     if content is None:
         return None
-    with well_formed(doing):
+    with session.well_formed(doing):
         classes = {str(name): dict(fields) for name, fields in content["inventories"].items()}
         known = Inventory(provider=provider, generation=int(content["resource_provider_generation"]), classes=classes)
         _ = known.unreserved  # both numbers are there
@@ -387,9 +374,9 @@ def may_reserve(cloud: Connection) -> bool:
 
     :raises CloudError: if Placement cannot be reached, or refuses for another reason.
     """
-    path = f"/resource_providers/{NOBODY}/inventories"
+    path = f"/resource_providers/{session.NOBODY}/inventories"
     body = {"resource_provider_generation": 0, "inventories": {}}
-    return may(cloud, "placement", path, "write an inventory", body, RESERVED)
+    return session.may(cloud, "placement", path, "write an inventory", body, RESERVED)
 
 
 def usage(cloud: Connection, provider: str) -> Mapping[str, int] | None:
@@ -398,7 +385,7 @@ def usage(cloud: Connection, provider: str) -> Mapping[str, int] | None:
     :raises CloudError: if Placement cannot be reached or refuses.
     """
     doing = "read the use of a provider"
-    content = find(cloud, "placement", f"/resource_providers/{provider}/usages", doing, version=PROVIDERS)
+    content = session.find(cloud, "placement", f"/resource_providers/{provider}/usages", doing, version=PROVIDERS)
     return None if content is None else _usages(content, doing)
 
 
@@ -408,12 +395,12 @@ def project_usage(cloud: Connection, project: str) -> Mapping[str, int]:
     :raises CloudError: if Placement cannot be reached or refuses.
     """
     doing = "read the use of a project"
-    content = get(cloud, "placement", f"/usages?project_id={project}", doing, version=PROJECT_USAGES)
+    content = session.get(cloud, "placement", f"/usages?project_id={project}", doing, version=PROJECT_USAGES)
     return _usages(content, doing)
 
 
 def _usages(content: Mapping[str, Any], doing: str) -> Mapping[str, int]:
-    with well_formed(doing):
+    with session.well_formed(doing):
         return {str(name): int(number) for name, number in content["usages"].items()}
 
 
@@ -423,10 +410,10 @@ def traits(cloud: Connection, provider: str) -> tuple[frozenset[str], int] | Non
     :raises CloudError: if Placement cannot be reached or refuses.
     """
     doing = "read the traits of a provider"
-    content = find(cloud, "placement", f"/resource_providers/{provider}/traits", doing, version=PROVIDERS)
+    content = session.find(cloud, "placement", f"/resource_providers/{provider}/traits", doing, version=PROVIDERS)
     if content is None:
         return None
-    with well_formed(doing):
+    with session.well_formed(doing):
         return frozenset(map(str, content["traits"])), int(content.get("resource_provider_generation") or 0)
 
 
@@ -435,7 +422,7 @@ def add_trait(cloud: Connection, provider: str, trait: str) -> None:
 
     :raises CloudError: if Placement cannot be reached or refuses.
     """
-    request(cloud, "placement", "PUT", f"/traits/{trait}", f"create the trait {trait}", version=PROVIDERS)
+    session.request(cloud, "placement", "PUT", f"/traits/{trait}", f"create the trait {trait}", version=PROVIDERS)
     _change_traits(cloud, provider, trait, wanted=True)
 
 
@@ -459,12 +446,12 @@ def _change_traits(cloud: Connection, provider: str, trait: str, *, wanted: bool
         body = {"resource_provider_generation": generation, "traits": after}
         if _put(cloud, f"/resource_providers/{provider}/traits", doing, body, PROVIDERS):
             return
-    raise Refused(f"can't {doing}: HTTP {CONFLICT}, it changes all the time", status=CONFLICT)
+    raise session.Refused(f"can't {doing}: HTTP {session.CONFLICT}, it changes all the time", status=session.CONFLICT)
 
 
 def _put(cloud: Connection, path: str, doing: str, body: object, version: Microversion) -> bool:
     """Write; False if Placement refuses because the object changed meanwhile, or has no room."""
-    with tolerating(CONFLICT):
-        request(cloud, "placement", "PUT", path, doing, version=version, body=body)
+    with session.tolerating(session.CONFLICT):
+        session.request(cloud, "placement", "PUT", path, doing, version=version, body=body)
         return True
     return False

@@ -8,16 +8,8 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import quote
 
-from gpustack.base.operations import counted
-from gpustack.cloud import Connection
-from gpustack.cloud.microversions import (
-    ACTION_ERRORS,
-    ACTION_TIMES,
-    EMBEDDED_FLAVOR,
-    MIGRATION_UUIDS,
-    SILENT_CELLS,
-    Microversion,
-)
+from gpustack.base.text import counted
+from gpustack.cloud import Connection, microversions
 from gpustack.cloud.session import FORBIDDEN, find, newest, pages, request, tolerating, well_formed
 from gpustack.cloud.session import listing as list_all
 from gpustack.spec.extra_specs import ALIAS, alias_names, parse_alias, required_traits
@@ -203,7 +195,7 @@ def listing(cloud: Connection, query: str = "") -> Listing:
     :param query: selects instances, such as ``name=gpu1``; empty for all.
     :raises CloudError: if Nova cannot be reached, refuses, or is older than microversion 2.47.
     """
-    version = newest(cloud, EMBEDDED_FLAVOR, SILENT_CELLS, doing="list instances")
+    version = newest(cloud, microversions.EMBEDDED_FLAVOR, microversions.SILENT_CELLS, doing="list instances")
     with tolerating(FORBIDDEN):
         everywhere = "&".join(filter(None, ("all_tenants=1", _SOFT_DELETED, query)))
         return _listing(_entries(cloud, everywhere, version), everything=True)
@@ -215,10 +207,10 @@ def matching(cloud: Connection, query: str) -> Listing:
 
     :raises CloudError: if Nova cannot be reached, refuses, or is older than microversion 2.69.
     """
-    return _listing(_entries(cloud, f"all_tenants=1&{query}", SILENT_CELLS), everything=True)
+    return _listing(_entries(cloud, f"all_tenants=1&{query}", microversions.SILENT_CELLS), everything=True)
 
 
-def _entries(cloud: Connection, query: str, version: Microversion) -> list[Mapping[str, Any]]:
+def _entries(cloud: Connection, query: str, version: microversions.Microversion) -> list[Mapping[str, Any]]:
     return list_all(cloud, "compute", f"/servers/detail?{query}", "servers", "list instances", version=version)
 
 
@@ -263,7 +255,7 @@ def server(cloud: Connection, uuid: str) -> Server | None:
     :raises CloudError: if Nova cannot be reached or refuses.
     """
     doing = "read an instance"
-    version = newest(cloud, EMBEDDED_FLAVOR, SILENT_CELLS, doing=doing)
+    version = newest(cloud, microversions.EMBEDDED_FLAVOR, microversions.SILENT_CELLS, doing=doing)
     content = find(cloud, "compute", f"/servers/{uuid}", doing, version=version)
     if content is None:
         return None
@@ -368,7 +360,7 @@ def actions(cloud: Connection, uuid: str) -> list[Event]:
     :raises CloudError: if Nova cannot be reached or refuses.
     """
     doing = "read the actions of an instance"
-    content = find(cloud, "compute", f"/servers/{uuid}/os-instance-actions", doing, version=ACTION_TIMES)
+    content = find(cloud, "compute", f"/servers/{uuid}/os-instance-actions", doing, version=microversions.ACTION_TIMES)
     if content is None:
         return []
     with well_formed(doing):
@@ -391,7 +383,7 @@ def steps_of(cloud: Connection, uuid: str, request_id: str) -> list[ActionStep]:
     :raises CloudError: if Nova cannot be reached or refuses.
     """
     doing = "read the result of an action"
-    version = newest(cloud, ACTION_TIMES, ACTION_ERRORS, doing=doing)
+    version = newest(cloud, microversions.ACTION_TIMES, microversions.ACTION_ERRORS, doing=doing)
     path = f"/servers/{uuid}/os-instance-actions/{request_id}"
     content = find(cloud, "compute", path, doing, version=version)
     if content is None:
@@ -424,7 +416,9 @@ def migrations(cloud: Connection, query: str = "") -> Iterator[list[Migration]]:
     :raises CloudError: if Nova cannot be reached or refuses.
     """
     doing = "list migrations"
-    for page in pages(cloud, "compute", f"/os-migrations?{query}", "migrations", doing, version=MIGRATION_UUIDS):
+    for page in pages(
+        cloud, "compute", f"/os-migrations?{query}", "migrations", doing, version=microversions.MIGRATION_UUIDS
+    ):
         with well_formed(doing):
             yield [_migration(entry) for entry in page]
 

@@ -17,9 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from gpustack.base.errors import NovaConfigError, SnapshotError
 from gpustack.base.findings import Code, Finding, errors, finding
-from gpustack.base.operations import counted
 from gpustack.base.task_results import TaskResult, reported
-from gpustack.base.text import LAYOUT, listed, printable
+from gpustack.base.text import LAYOUT, counted, listed, printable
 from gpustack.base.validation import problem
 from gpustack.configure import providers
 from gpustack.configure.deployment.drop_in import DIRECTORY

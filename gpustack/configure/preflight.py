@@ -7,8 +7,7 @@ from typing import Any
 from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.host_groups import fold
-from gpustack.base.operations import counted
-from gpustack.base.text import listed
+from gpustack.base.text import counted, listed
 from gpustack.configure import selection
 from gpustack.configure.packing import CANDIDATES, Requested
 from gpustack.hosts.facts.gpus import nvswitches

@@ -18,9 +18,9 @@ from gpustack.base.errors import GpustackError, SnapshotError, UsageError
 from gpustack.base.files import digest as sha256
 from gpustack.base.files import own_name
 from gpustack.base.host_groups import pattern
-from gpustack.base.operations import BindLive, RemoveFile, RunCommand, WriteFile, count, counted
+from gpustack.base.operations import BindLive, RemoveFile, RunCommand, WriteFile, count
 from gpustack.base.task_results import TaskResult, failure
-from gpustack.base.text import LAYOUT, printable
+from gpustack.base.text import LAYOUT, counted, printable
 from gpustack.base.text import printable_data as printable_data
 from gpustack.cloud.session import disconnect, shared
 from gpustack.connect.playbooks import results

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from gpustack.base.hostnames import extends
-from gpustack.base.operations import counted
+from gpustack.base.text import counted
 from gpustack.novadb.model import ERROR, STATUSES, Instance, PciRow
 from gpustack.novadb.view import Clock, HostState, NodeView, Owner
 from gpustack.repair.verdict import Status, Verdict, words

@@ -9,8 +9,7 @@ from typing import Any
 
 from gpustack.base.errors import CloudError, DatabaseError
 from gpustack.base.hostnames import same
-from gpustack.base.operations import counted
-from gpustack.base.text import quoted
+from gpustack.base.text import counted, quoted
 from gpustack.cloud import Connection, placement
 from gpustack.novadb import tables
 from gpustack.novadb.as_stored import Record, stored_records

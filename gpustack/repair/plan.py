@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from gpustack.base.errors import CloudError, DatabaseError
 from gpustack.base.files import write_atomic
-from gpustack.base.operations import counted
+from gpustack.base.text import counted
 from gpustack.cloud import Connection, placement
 from gpustack.cloud.placement import Provider
 from gpustack.novadb import databases, hardware, nodes

@@ -11,8 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from gpustack.base.errors import JournalError
-from gpustack.base.operations import counted
-from gpustack.base.text import quoted
+from gpustack.base.text import counted, quoted
 from gpustack.changes.change import Begin, ChangeResult, Ended
 from gpustack.novadb import tables
 from gpustack.novadb.model import PciRow

@@ -21,8 +21,7 @@ from yaml.constructor import SafeConstructor
 from gpustack.base.errors import SpecError
 from gpustack.base.findings import Severity
 from gpustack.base.limited_yaml import LimitedLoader, YamlLimitError
-from gpustack.base.operations import counted
-from gpustack.base.text import clipped
+from gpustack.base.text import clipped, counted
 
 Path = tuple[str | int, ...]
 """A path in a document: keys and list indexes from the top."""

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from gpustack.base.by_key import by_key
 from gpustack.base.errors import GpustackError
 from gpustack.base.host_groups import fold, natural
-from gpustack.base.operations import counted
-from gpustack.base.text import listed, printable
+from gpustack.base.text import counted, listed, printable
 from gpustack.hosts.facts.gpus import Gpu, card_of, displays, gpus, is_integrated, nvswitches
 from gpustack.hosts.facts.model import Function, Host
 from gpustack.pci import catalogue

@@ -4,8 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from gpustack.base.errors import ApplyError, GpustackError, HostError, PlanError, VerifyError
-from gpustack.base.operations import counted
-from gpustack.base.text import listed
+from gpustack.base.text import counted, listed
 from gpustack.connect.playbooks.record import NO_ROOT, HostRecord, RunOutcome, good
 
 _GRAVEST: tuple[tuple[RunOutcome, type[GpustackError], str], ...] = (

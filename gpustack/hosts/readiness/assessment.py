@@ -19,8 +19,7 @@ from functools import cached_property
 from typing import Self
 
 from gpustack.base.findings import Code, Finding, Severity, finding
-from gpustack.base.operations import counted
-from gpustack.base.text import listed
+from gpustack.base.text import counted, listed
 from gpustack.hosts.facts.collector.vgpus import RECORD
 from gpustack.hosts.facts.gpus import Gpu, assemble, card_of, is_gpu, is_integrated, is_nvswitch
 from gpustack.hosts.facts.model import Bar, Function, Host, IommuGroup

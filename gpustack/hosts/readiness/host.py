@@ -7,8 +7,7 @@ import re
 from collections.abc import Iterator
 
 from gpustack.base.findings import Code, Finding, finding
-from gpustack.base.operations import counted
-from gpustack.base.text import listed
+from gpustack.base.text import counted, listed
 from gpustack.hosts.facts.gpus import gpus, nvswitches
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.readiness import isolation

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gpustack.base.operations import counted
+from gpustack.base.text import counted
 from gpustack.hosts.topology.build import MEANINGS, matrix
 from gpustack.hosts.topology.model import PORTS, Kind, Node, NumaBox, Topology
 from gpustack.hosts.topology.words import box_title, bus_title, details, title

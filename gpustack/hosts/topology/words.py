@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from gpustack.base.files import data_table
-from gpustack.base.operations import counted
+from gpustack.base.text import counted
 from gpustack.hosts.topology.model import Kind, Node, NumaBox, RootBus
 
 

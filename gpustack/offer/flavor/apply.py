@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from gpustack.base.errors import FlavorError
-from gpustack.base.operations import counted
+from gpustack.base.text import counted
 from gpustack.cloud.flavors import FlavorCloud
 from gpustack.offer.flavor.compare import Answers, FlavorChoices, FlavorPlan, Questions, compare, questions
 from gpustack.offer.flavor.flavors import PresentFlavor, WantedFlavor

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from gpustack.base.errors import CloudError, FlavorError
-from gpustack.base.operations import counted
-from gpustack.base.text import quoted
+from gpustack.base.text import counted, quoted
 from gpustack.changes.change import CloudChange, Value, difference
 from gpustack.cloud import Connection, identity
 from gpustack.cloud.flavors import FlavorCloud, Sizes

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from gpustack.base.operations import Operation, counted
+from gpustack.base.operations import Operation
+from gpustack.base.text import counted
 from gpustack.changes.change import difference
 from gpustack.cloud.flavors import Sizes
 from gpustack.offer.flavor.flavors import ACCESS, PresentFlavor

@@ -4,7 +4,7 @@ import enum
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gpustack.base.operations import counted
+from gpustack.base.text import counted
 from gpustack.novadb.model import NumaNode
 from gpustack.operate.capacity.topology import Topology
 

@@ -2,8 +2,7 @@
 
 from gpustack.base.columns import Column, described
 from gpustack.base.files import data_table
-from gpustack.base.operations import counted
-from gpustack.base.text import listed
+from gpustack.base.text import counted, listed
 from gpustack.operate.capacity.count import SHOWN_HOSTS
 from gpustack.operate.capacity.model import Capacity, Demand, HostCapacity, Limit, Reason
 

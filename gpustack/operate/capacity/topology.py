@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from gpustack.base.operations import counted
+from gpustack.base.text import counted
 from gpustack.nova_options.cpu_sets import cpus
 from gpustack.nova_options.options import TRUE
 from gpustack.spec.memory_pages import size_kib

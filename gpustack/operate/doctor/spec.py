@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from gpustack.base.errors import GpustackError
-from gpustack.base.operations import counted
-from gpustack.base.text import quoted
+from gpustack.base.text import counted, quoted
 from gpustack.operate.doctor.check import Check, failed, not_configured, ok, warning
 from gpustack.spec.load import Examination, examine_file
 from gpustack.spec.model import Spec

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 
 from gpustack.base.errors import HostError
-from gpustack.base.operations import counted
-from gpustack.base.text import listed
+from gpustack.base.text import counted, listed
 from gpustack.connect.ssh.config import SshConfig, SshOptions, SshTarget, client_version
 from gpustack.connect.ssh.keys import offered
 from gpustack.connect.ssh.known_hosts import KnownHosts

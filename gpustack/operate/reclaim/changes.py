@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from gpustack.base.errors import CloudError
-from gpustack.base.operations import counted
+from gpustack.base.text import counted
 from gpustack.changes.change import CloudChange, Value
 from gpustack.cloud import Connection
 from gpustack.cloud.server_actions import ServiceCloud

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from gpustack.base.errors import CloudError
-from gpustack.base.operations import counted
+from gpustack.base.text import counted
 from gpustack.cloud import Connection, compute, identity, servers
 from gpustack.cloud.marks import hosts_named, marks
 from gpustack.cloud.server_actions import ServiceCloud

@@ -20,8 +20,7 @@ from typing import Any
 from gpustack import __version__
 from gpustack.base.files import data_table, share_dir, templates, write_atomic
 from gpustack.base.findings import joined, merged
-from gpustack.base.operations import counted
-from gpustack.base.text import clipped, printable
+from gpustack.base.text import clipped, counted, printable
 from gpustack.cloud.identity import distinct
 from gpustack.fleet.model import Fleet, Source, State
 from gpustack.fleet.summary import Group, grouped

@@ -15,8 +15,7 @@ from gpustack.base.columns import described
 from gpustack.base.errors import CloudError, DatabaseError, UsageError
 from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.base.hostnames import key
-from gpustack.base.operations import counted
-from gpustack.base.text import listed
+from gpustack.base.text import counted, listed
 from gpustack.cloud import Connection, placement, servers
 from gpustack.cloud.boot import BootRecord, ServerGroup, boot, console_log, server_group
 from gpustack.cloud.servers import ActionStep, Event, Server

@@ -6,8 +6,7 @@ from functools import partial
 from typing import Any, ClassVar, Self
 
 from gpustack.base.errors import ApplyError, CloudError, PlanError
-from gpustack.base.operations import counted
-from gpustack.base.text import listed
+from gpustack.base.text import counted, listed
 from gpustack.changes.change import SUCCESSFUL, ChangeOutcome, ChangeResult, CloudChange
 from gpustack.changes.closed import reason_change
 from gpustack.changes.journal import Cloud, RunHead, RunJournal, new_id

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.hostnames import same, short
-from gpustack.base.operations import Operation, counted
-from gpustack.base.text import listed, printable
+from gpustack.base.operations import Operation
+from gpustack.base.text import counted, listed, printable
 from gpustack.cloud.closed import MAINTENANCE, reasons_of
 from gpustack.cloud.compute import Service
 from gpustack.cloud.marks import hosts_named, metadata_after

@@ -10,41 +10,25 @@ from gpustack.base.errors import PlanError
 from gpustack.base.files import templates
 from gpustack.base.text import quoted
 from gpustack.linux.cmdline import is_plain
+from gpustack.prepare.host import own_files
 from gpustack.prepare.host.decide.binding import Binding
-from gpustack.prepare.host.own_files import (
-    DRACUT,
-    DRACUT_MODULE,
-    DRACUT_SCRIPT,
-    GRUB,
-    HOOK,
-    KARGS,
-    MODPROBE,
-    MODULES_LOAD,
-    SCRIPT,
-    VFS_AT_BOOT,
-    VFS_NETWORK_UNIT,
-    VFS_SCRIPT,
-    VFS_UNIT,
-    OwnedFile,
-    sealed,
-)
 
 if TYPE_CHECKING:
     import jinja2
 
 
-def render(arguments: Iterable[str], binding: Binding, *, dracut: bool = False) -> dict[str, OwnedFile]:
+def render(arguments: Iterable[str], binding: Binding, *, dracut: bool = False) -> dict[str, own_files.OwnedFile]:
     """Return the desired files by path, without files that would be empty.
 
     :param arguments: the kernel arguments that gpustack adds to GRUB's defaults.
     :param dracut: whether dracut, not initramfs-tools, builds the initramfs.
     :raises PlanError: if a value has characters that are not safe in files of a shell or of modprobe.
     """
-    files: dict[str, OwnedFile] = {}
+    files: dict[str, own_files.OwnedFile] = {}
     if arguments := tuple(arguments):
-        files[GRUB] = file("kernel arguments", "grub.cfg.j2", arguments=arguments)
+        files[own_files.GRUB] = file("kernel arguments", "grub.cfg.j2", arguments=arguments)
     if binding.options or binding.softdeps or binding.blacklist:
-        files[MODPROBE] = file(
+        files[own_files.MODPROBE] = file(
             "the devices for passthrough",
             "modprobe.conf.j2",
             options=binding.options,
@@ -54,13 +38,13 @@ def render(arguments: Iterable[str], binding: Binding, *, dracut: bool = False) 
     files |= _dracut(binding, files) if dracut else _initramfs_tools(binding)
     if binding.late_modules:
         why = "loads the passthrough drivers if the initramfs has not loaded them"
-        files[MODULES_LOAD] = file(why, "modules-load.conf.j2", modules=binding.late_modules)
+        files[own_files.MODULES_LOAD] = file(why, "modules-load.conf.j2", modules=binding.late_modules)
     return files
 
 
 def render_virtual_functions(
     cards: Iterable[Iterable[str]], network_cards: Iterable[Iterable[str]] = ()
-) -> dict[str, OwnedFile]:
+) -> dict[str, own_files.OwnedFile]:
     """Return the files that create virtual functions at boot, by path; none without physical functions.
 
     Network cards have a unit of their own: it runs before the network starts, that of the others after their drivers'
@@ -73,18 +57,22 @@ def render_virtual_functions(
     units = {}
     if network_cards:
         why = "runs that script for network cards before the network starts"
-        units[VFS_NETWORK_UNIT] = file(why, "network-functions.service.j2", script=VFS_SCRIPT)
+        units[own_files.VFS_NETWORK_UNIT] = file(why, "network-functions.service.j2", script=own_files.VFS_SCRIPT)
     if cards:
         why = "runs that script before libvirt and nova-compute start"
-        units[VFS_UNIT] = file(why, "virtual-functions.service.j2", script=VFS_SCRIPT)
+        units[own_files.VFS_UNIT] = file(why, "virtual-functions.service.j2", script=own_files.VFS_SCRIPT)
     if not units:
         return {}
     script = "virtual-functions.sh.j2"
     why = f"starts {'these units' if len(units) > 1 else 'that unit'} at boot"
     return {
-        VFS_SCRIPT: file("creates virtual functions", script, "0755", functions=cards, network_cards=network_cards),
+        own_files.VFS_SCRIPT: file(
+            "creates virtual functions", script, "0755", functions=cards, network_cards=network_cards
+        ),
         **units,
-        VFS_AT_BOOT: file(why, "virtual-functions.conf.j2", units=[path.rpartition("/")[2] for path in units]),
+        own_files.VFS_AT_BOOT: file(
+            why, "virtual-functions.conf.j2", units=[path.rpartition("/")[2] for path in units]
+        ),
     }
 
 
@@ -93,14 +81,16 @@ def render_record(lines: Iterable[str]) -> str:
     return file("", "arguments.j2", lines=[line.split(" ", 1) for line in lines]).content
 
 
-def render_image(arguments: Iterable[str], files: Mapping[str, OwnedFile]) -> tuple[dict[str, OwnedFile], str]:
+def render_image(
+    arguments: Iterable[str], files: Mapping[str, own_files.OwnedFile]
+) -> tuple[dict[str, own_files.OwnedFile], str]:
     """The files of an image, by path, and the lines for its Containerfile.
 
     :param arguments: all kernel arguments of gpustack.
     :param files: the other files.
     """
     kargs = file("", "kargs.toml.j2", arguments=tuple(arguments))
-    complete = {**files, KARGS: kargs} if kargs.content.count('"') else dict(files)
+    complete = {**files, own_files.KARGS: kargs} if kargs.content.count('"') else dict(files)
     directories = sorted({path.split("/")[1] for path in complete})
     return complete, _environment().get_template("containerfile.j2").render(directories=directories)
 
@@ -109,26 +99,26 @@ _BY_ADDRESS = "devices that are bound by address"
 _LOADED = "loads the passthrough drivers in the initramfs, before any host driver"
 
 
-def _initramfs_tools(binding: Binding) -> dict[str, OwnedFile]:
+def _initramfs_tools(binding: Binding) -> dict[str, own_files.OwnedFile]:
     files = {}
     if binding.by_address:
         devices = [device.words for device in binding.by_address]
-        files[SCRIPT] = file(_BY_ADDRESS, "initramfs-script.sh.j2", "0755", devices=devices)
+        files[own_files.SCRIPT] = file(_BY_ADDRESS, "initramfs-script.sh.j2", "0755", devices=devices)
     if binding.early_modules:
-        files[HOOK] = file(_LOADED, "initramfs-hook.sh.j2", "0755", modules=binding.early_modules)
+        files[own_files.HOOK] = file(_LOADED, "initramfs-hook.sh.j2", "0755", modules=binding.early_modules)
     return files
 
 
-def _dracut(binding: Binding, others: Container[str]) -> dict[str, OwnedFile]:
+def _dracut(binding: Binding, others: Container[str]) -> dict[str, own_files.OwnedFile]:
     files = {}
     if binding.by_address:
         devices = [device.words for device in binding.by_address]
-        files[DRACUT_SCRIPT] = file(_BY_ADDRESS, "dracut-script.sh.j2", "0755", devices=devices)
-        files[DRACUT_MODULE] = file("puts that script into the initramfs", "dracut-module.sh.j2", "0755")
-    items = [MODPROBE] if MODPROBE in others else []
+        files[own_files.DRACUT_SCRIPT] = file(_BY_ADDRESS, "dracut-script.sh.j2", "0755", devices=devices)
+        files[own_files.DRACUT_MODULE] = file("puts that script into the initramfs", "dracut-module.sh.j2", "0755")
+    items = [own_files.MODPROBE] if own_files.MODPROBE in others else []
     if binding.early_modules or items or files:
         has_script = bool(files)
-        files[DRACUT] = file(
+        files[own_files.DRACUT] = file(
             _LOADED, "dracut.conf.j2", modules=binding.early_modules, items=items, by_address=has_script
         )
     return files
@@ -137,12 +127,14 @@ def _dracut(binding: Binding, others: Container[str]) -> dict[str, OwnedFile]:
 _Value = bool | str | int | Iterable[str] | Iterable[Iterable[str]] | Mapping[str, Iterable[str]]
 
 
-def file(why: str, template: str, mode: str = "0644", **values: _Value) -> OwnedFile:
+def file(why: str, template: str, mode: str = "0644", **values: _Value) -> own_files.OwnedFile:
     """Render one file.
 
     :param why: its purpose, for messages.
     """
-    return OwnedFile(content=sealed(_environment().get_template(template).render(values)), mode=mode, why=why)
+    return own_files.OwnedFile(
+        content=own_files.sealed(_environment().get_template(template).render(values)), mode=mode, why=why
+    )
 
 
 @functools.cache

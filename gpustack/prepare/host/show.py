@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gpustack.base.findings import Finding, report_lines
-from gpustack.base.operations import Reboot, RemoveFile, WriteFile, count, counted, show_counts
-from gpustack.base.text import printable
+from gpustack.base.operations import Reboot, RemoveFile, WriteFile, count, show_counts
+from gpustack.base.text import counted, printable
 from gpustack.hosts.facts.model import Host
 from gpustack.prepare.host.own_files import ADOPTED
 from gpustack.prepare.host.plan import HostPlan, PlannedGpu, PlannedShare, plan_host

@@ -14,7 +14,7 @@ from gpustack.hosts.readiness.assessment import of_instances
 from gpustack.linux.cmdline import CommandLine, canonical
 from gpustack.linux.drivers import is_passthrough_driver
 from gpustack.linux.grub import paths as grub_paths
-from gpustack.prepare.host import record, support
+from gpustack.prepare.host import own_files, record, support
 from gpustack.prepare.host.decide import virtual_functions
 from gpustack.prepare.host.decide.addresses import kept_at_boot
 from gpustack.prepare.host.decide.vgpus import with_mig
@@ -25,30 +25,13 @@ from gpustack.prepare.host.next_boot import difference as differences
 from gpustack.prepare.host.next_boot import kernel_install, tpm
 from gpustack.prepare.host.next_boot.reboot import reboot
 from gpustack.prepare.host.next_boot.rebuild import MADE_FROM
-from gpustack.prepare.host.own_files import (
-    ADOPTED,
-    AGAIN,
-    GRUB,
-    IN_INITRAMFS,
-    IN_MENU,
-    JOURNAL,
-    MARK,
-    MODPROBE,
-    OWNED,
-    RECORD,
-    VFS,
-    VFS_SCRIPT,
-    ids_of,
-    is_ours,
-    is_untouched,
-)
 from gpustack.prepare.host.plan import HostPlan
 from gpustack.prepare.host.prior_setup.adopt import give_back
 from gpustack.prepare.host.tools import has_systemd_boot, rebuild, update_grub
 
-LAST = (ADOPTED, AGAIN, RECORD, JOURNAL, record.KERNEL_CMDLINE)
+LAST = (own_files.ADOPTED, own_files.AGAIN, own_files.RECORD, own_files.JOURNAL, record.KERNEL_CMDLINE)
 """The files that are removed after the commands: an interrupted undo needs them to continue."""
-_JOURNAL = f"{MARK}\n#\n# An undo has begun, and has not ended: run undo.yml again.\n"
+_JOURNAL = f"{own_files.MARK}\n#\n# An undo has begun, and has not ended: run undo.yml again.\n"
 
 
 def plan_undo(host: Host, *, force: bool = False) -> HostPlan:
@@ -57,11 +40,15 @@ def plan_undo(host: Host, *, force: bool = False) -> HostPlan:
     :param force: whether to remove gpustack's files even if they were modified.
     """
     skipped = dict(_left(host, force=force))
-    removed = [path for path in OWNED if path in host.files and path not in skipped]
+    removed = [path for path in own_files.OWNED if path in host.files and path not in skipped]
     given_back, restore_findings, host_then = give_back(host)
     findings = [*skipped.values(), *restore_findings]
     operations: list[Operation] = []
-    if removed or given_back or any(path in host.files for path in (ADOPTED, AGAIN, JOURNAL)):
+    if (
+        removed
+        or given_back
+        or any(path in host.files for path in (own_files.ADOPTED, own_files.AGAIN, own_files.JOURNAL))
+    ):
         findings += support.findings(host)
         operations += _operations(host, removed, given_back)
         findings += support.inexact(host, operations)
@@ -76,7 +63,7 @@ def plan_undo(host: Host, *, force: bool = False) -> HostPlan:
         why = ()
     change = None
     if operations or why:
-        drop_in = host.files[GRUB].text if GRUB in skipped else None
+        drop_in = host.files[own_files.GRUB].text if own_files.GRUB in skipped else None
         change = differences.difference(host, differences.after(host, operations, drop_in))
         findings += differences.findings(host, change)
         findings += tpm.findings(host, operations, accepted=force)
@@ -103,7 +90,7 @@ def _shared(host: Host, then: Host, skipped: frozenset[str]) -> Iterator[Finding
     for gpu in gpus(host):
         if gpu.main.address in released and (users := "; ".join(of_instances(gpu.virtual))):
             used[gpu.main.address] = users
-    for address in with_mig(host.text(VFS_SCRIPT)):
+    for address in with_mig(host.text(own_files.VFS_SCRIPT)):
         yield finding(Code.MIG_MODE_STAYS, place=host.at(address), address=address)
     for address, users in used.items():
         yield finding(Code.UNDO_WITH_VIRTUAL_FUNCTIONS, place=host.at(address), functions=users)
@@ -111,33 +98,33 @@ def _shared(host: Host, then: Host, skipped: frozenset[str]) -> Iterator[Finding
 
 def _creates_on(host: Host, skipped: frozenset[str]) -> bool:
     """Whether the next boots still create virtual functions, because all files that do this are skipped."""
-    files = frozenset(path for path in VFS if path in host.files)
+    files = frozenset(path for path in own_files.VFS if path in host.files)
     return bool(files) and files <= skipped
 
 
 def _left(host: Host, *, force: bool) -> Iterator[tuple[str, Finding]]:
     """The files at gpustack's paths that are skipped (foreign or modified), each with its finding."""
-    for path in OWNED:
+    for path in own_files.OWNED:
         file = host.files.get(path)
         if file is None:
             continue
         place = host.at(path)
-        if not is_ours(file.text):
+        if not own_files.is_ours(file.text):
             yield path, finding(Code.FOREIGN_FILE_SKIPPED, place=place)
-        elif not force and not is_untouched(file.text):
+        elif not force and not own_files.is_untouched(file.text):
             yield path, finding(Code.OWN_FILE_MODIFIED, place=place)
 
 
 def _operations(host: Host, removed: list[str], given_back: tuple[Operation, ...]) -> Iterator[Operation]:
-    is_unfinished = JOURNAL in host.files
+    is_unfinished = own_files.JOURNAL in host.files
     # The record serves as a journal too: it is removed after the arguments that it lists.
-    has_journal = is_unfinished or bool(given_back) or any(path != RECORD for path in removed)
+    has_journal = is_unfinished or bool(given_back) or any(path != own_files.RECORD for path in removed)
     if has_journal and not is_unfinished:
-        yield WriteFile(path=JOURNAL, content=_JOURNAL, before=None, why="marks an unfinished undo")
+        yield WriteFile(path=own_files.JOURNAL, content=_JOURNAL, before=None, why="marks an unfinished undo")
     yield from given_back
     yield from _without_arguments(host, removed)
     # The record is removed last: an interrupted undo needs its list of arguments.
-    yield from (_removed(host, path) for path in removed if path != RECORD)
+    yield from (_removed(host, path) for path in removed if path != own_files.RECORD)
     yield from _regenerated(host, removed, {op.path for op in given_back if isinstance(op, WriteFile)})
     yield from _notes(host, removed, has_journal=has_journal)
 
@@ -148,7 +135,7 @@ def _removed(host: Host, path: str, why: str = "gpustack wrote it") -> RemoveFil
 
 def _without_arguments(host: Host, removed: list[str]) -> Iterator[Operation]:
     """Remove gpustack's kernel arguments from the recorded files of others."""
-    for path, text in record.plain(host).items() if RECORD in removed else ():
+    for path, text in record.plain(host).items() if own_files.RECORD in removed else ():
         file = host.files[path]
         if text != file.text:
             yield WriteFile(path=path, content=text, before=file.text, mode=file.mode, why="removes kernel arguments")
@@ -156,19 +143,19 @@ def _without_arguments(host: Host, removed: list[str]) -> Iterator[Operation]:
 
 def _regenerated(host: Host, removed: list[str], changed: set[str]) -> Iterator[Operation]:
     """The commands that apply removed and changed files: rebuild initramfs images, then the boot menu."""
-    is_unfinished = JOURNAL in host.files
+    is_unfinished = own_files.JOURNAL in host.files
     verb = "applies" if changed else "applies the removal of"
-    made_from = [path for path in IN_INITRAMFS if path in removed]
+    made_from = [path for path in own_files.IN_INITRAMFS if path in removed]
     made_from += sorted(path for path in changed if path.startswith(MADE_FROM))
     rebuilt: set[tuple[str, ...]] = set()
     for kernel in host.boot.kernels if made_from or is_unfinished else ():
         commands = tuple(rebuild(host, kernel, _because(verb, made_from)))
         rebuilt.update(command.argv for command in commands)
         yield from commands
-    made_from = [path for path in (*grub_paths(changed), *IN_MENU) if path in changed or path in removed]
+    made_from = [path for path in (*grub_paths(changed), *own_files.IN_MENU) if path in changed or path in removed]
     if host.boot.bls:
         undo = kernel_install.undo_commands if has_systemd_boot(host) else entries.undo_commands
-        yield from (c for c in (undo(host) if RECORD in removed else ()) if c.argv not in rebuilt)
+        yield from (c for c in (undo(host) if own_files.RECORD in removed else ()) if c.argv not in rebuilt)
     elif made_from or is_unfinished:
         yield update_grub(_because(verb, made_from))
 
@@ -179,21 +166,21 @@ def _because(verb: str, paths: list[str]) -> str:
 
 def _notes(host: Host, removed: list[str], *, has_journal: bool) -> Iterator[Operation]:
     """Remove gpustack's notes: adopted files, second boot, record, journal."""
-    if ADOPTED in host.files:
-        yield _removed(host, ADOPTED, "everything that it names is restored")
-    if AGAIN in host.files:
-        yield _removed(host, AGAIN)
-    is_made = RECORD in removed and kernel_install.is_made(host)
-    if RECORD in removed and not is_made:
-        yield _removed(host, RECORD, "all files and arguments that it lists are removed")
+    if own_files.ADOPTED in host.files:
+        yield _removed(host, own_files.ADOPTED, "everything that it names is restored")
+    if own_files.AGAIN in host.files:
+        yield _removed(host, own_files.AGAIN)
+    is_made = own_files.RECORD in removed and kernel_install.is_made(host)
+    if own_files.RECORD in removed and not is_made:
+        yield _removed(host, own_files.RECORD, "all files and arguments that it lists are removed")
     if has_journal:
-        before = host.files[JOURNAL].text if JOURNAL in host.files else _JOURNAL
-        yield RemoveFile(path=JOURNAL, before=before, why="the undo is complete")
+        before = host.files[own_files.JOURNAL].text if own_files.JOURNAL in host.files else _JOURNAL
+        yield RemoveFile(path=own_files.JOURNAL, before=before, why="the undo is complete")
     # After the journal, because a repeated undo would regenerate the boot entries from this file.
     if is_made:
         before = record.plain(host)[record.KERNEL_CMDLINE]
         yield RemoveFile(path=record.KERNEL_CMDLINE, before=before, why="gpustack made it")
-        yield _removed(host, RECORD, "all files and arguments that it lists are removed")
+        yield _removed(host, own_files.RECORD, "all files and arguments that it lists are removed")
 
 
 def reasons(host: Host, *, skipped: frozenset[str] = frozenset()) -> Iterator[str]:
@@ -212,7 +199,7 @@ def reasons(host: Host, *, skipped: frozenset[str] = frozenset()) -> Iterator[st
 
 def too_many(host: Host, other: Elsewhere, text: str, *, skipped: frozenset[str] = frozenset()) -> list[str]:
     """The arguments on a command line with parameters that gpustack sets, and that no other configuration adds."""
-    drop_in = host.files[GRUB].text if GRUB in skipped else None
+    drop_in = host.files[own_files.GRUB].text if own_files.GRUB in skipped else None
     line = other.line(drop_in)
     if line is None:
         return []
@@ -228,7 +215,7 @@ def still_kept(host: Host, other: Elsewhere, *, skipped: frozenset[str] = frozen
     """
     by_script = kept_at_boot(host)
     others = tuple(other.ids())
-    stay = ids_of(host) if MODPROBE in skipped else set()
+    stay = own_files.ids_of(host) if own_files.MODPROBE in skipped else set()
     return tuple(
         function
         for function in sorted(host.pci, key=lambda f: f.bdf)
@@ -236,7 +223,10 @@ def still_kept(host: Host, other: Elsewhere, *, skipped: frozenset[str] = frozen
         and function.physical_function is None
         and function.ids not in stay
         and not any(ids.driver == canonical(function.driver or "") and ids.binds(function) for ids in others)
-        and (not function.driver_override or (function.address in by_script and not skipped & set(IN_INITRAMFS)))
+        and (
+            not function.driver_override
+            or (function.address in by_script and not skipped & set(own_files.IN_INITRAMFS))
+        )
     )
 
 

@@ -5,7 +5,7 @@ A device that it uses may be available by its row, and be given to a second inst
 
 from collections.abc import Iterator
 
-from gpustack.base.operations import counted
+from gpustack.base.text import counted
 from gpustack.novadb.model import PciRow
 from gpustack.novadb.view import Clock, NodeView, Owner
 from gpustack.repair.evidence import about, belongings, in_flight, lacking, node_words, owner_words

@@ -9,7 +9,6 @@ from gpustack.base.operations import (
     TrialReboot,
     WriteFile,
     count,
-    counted,
     show_counts,
 )
 
@@ -51,7 +50,3 @@ def test_counts_are_shown_by_kind() -> None:
     assert show_counts(count([BIND])) == ["1 card"]
     assert "within 600 s" in trial.describe()
     assert Reboot(why="new").describe() == "reboot"
-
-
-def test_nouns_are_in_the_plural_but_for_one() -> None:
-    assert [counted(number, "host") for number in (0, 1, 2)] == ["0 hosts", "1 host", "2 hosts"]

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gpustack.base.text import SafeStream, listed, paragraph, printable, printable_data, raw
+from gpustack.base.text import SafeStream, counted, listed, paragraph, printable, printable_data, raw
 
 
 @pytest.mark.parametrize(
@@ -68,3 +68,7 @@ def test_a_stream_without_unicode_gets_ascii(encoding: str, written: str) -> Non
     stream.write("→ größer…")
     stream.flush()
     assert below.getvalue().decode(encoding) == written
+
+
+def test_nouns_are_in_the_plural_but_for_one() -> None:
+    assert [counted(number, "host") for number in (0, 1, 2)] == ["0 hosts", "1 host", "2 hosts"]

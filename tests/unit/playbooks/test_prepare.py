@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpustack.hosts.facts.collector import collect
-from gpustack.prepare.host.own_files import JOURNAL
-from gpustack.prepare.host.render import GRUB, HOOK, MODPROBE, MODULES_LOAD
+from gpustack.prepare.host.own_files import GRUB, HOOK, JOURNAL, MODPROBE, MODULES_LOAD
 from gpustack.prepare.plugin_api import plan
 from support.playbook_place import SPEC, Place, drivers, tree
 

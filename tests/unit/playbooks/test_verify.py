@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.prepare.host.render import GRUB, HOOK, MODPROBE
+from gpustack.prepare.host.own_files import GRUB, HOOK, MODPROBE
 from gpustack_demo.examples.initramfs import update_initramfs
 from support.playbook_place import SPEC, Place, Run, tree
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from gpustack.base.findings import Code, Finding, Severity, errors, finding
-from gpustack.base.operations import counted
+from gpustack.base.text import counted
 from gpustack.hosts.facts import variants
 from gpustack.hosts.facts.gpus import gpus
 from gpustack.hosts.facts.model import Function, Host

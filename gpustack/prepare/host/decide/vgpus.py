@@ -8,8 +8,7 @@ import re
 from collections.abc import Iterator
 
 from gpustack.base.findings import Code, Finding, finding
-from gpustack.base.operations import counted
-from gpustack.base.text import listed
+from gpustack.base.text import counted, listed
 from gpustack.hosts.facts.model import Function, Host
 from gpustack.hosts.facts.vgpu_model import USER_UNKNOWN, VgpuType
 from gpustack.hosts.facts.vgpus import driver_fault, framework, number_at_boot, type_named

@@ -18,8 +18,7 @@ from collections.abc import Container, Iterable, Iterator
 
 from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, Severity, finding
-from gpustack.base.operations import counted
-from gpustack.base.text import listed
+from gpustack.base.text import counted, listed
 from gpustack.hosts.facts.model import Function, Host, NetworkInterface
 from gpustack.hosts.facts.vgpus import NVIDIA, owners
 from gpustack.hosts.readiness.assessment import made_at_boot, of_instances, skipped_at_boot

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from gpustack.base.findings import Code, Finding, Severity, finding
-from gpustack.base.operations import counted
+from gpustack.base.text import counted
 from gpustack.hosts.facts.boot_model import BootKernel
 from gpustack.hosts.facts.gpus import Gpu, forwards
 from gpustack.hosts.facts.model import Function, Host
