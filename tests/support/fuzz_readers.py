@@ -95,7 +95,6 @@ OPTIONS: Mapping[str, str] = {
     "change": "run journal",
     "cloud": WRITTEN,
     "directory": WRITTEN,
-    "file": "spec",
     "paths": "nova.conf",
     "plan": "clean-up plan",
     "records": "record of a run",

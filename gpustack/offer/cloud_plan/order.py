@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.changes.change import CloudChange, Value
 from gpustack.offer.cloud_plan.access import ANYBODY, AccessState, breach
@@ -21,6 +22,10 @@ from gpustack.offer.quota.changes import LimitChange
 from gpustack.offer.tenancy.changes import AggregateChange, HostChange, MetadataChange, TraitChange
 from gpustack.spec.extra_specs import ALIAS, TRAIT, required_traits
 
+_Subjects = tuple[set[str], set[str]]
+"""Projects, and kinds of GPUs."""
+_Moved = tuple[Sequence[CloudChange], _Subjects]
+"""Changes that are made together, and whose access they move."""
 _MOST_EFFORT = 2_000_000
 """How many rights and changes are compared to learn what needs what: seconds."""
 
@@ -91,7 +96,7 @@ class _Order:
     def __init__(self, units: Sequence[_Unit], state: AccessState) -> None:
         end = state.after(change for unit in units for change in unit.changes)
         self._waiting, self._state, self.findings = list(units), state, list[Finding]()
-        self._begin, self._flavors = state, [*state.flavors.items(), *end.flavors.items()]
+        self._begin, self._flavors = state, by_key([*state.flavors.items(), *end.flavors.items()])
         self._batches: list[tuple[Sequence[_Unit], set[int]]] = []
         moved = [change.wanted for unit in units for change in unit.changes if isinstance(change, AccessChange)]
         self._projects = state.projects().union(end.projects(), *moved)
@@ -108,7 +113,7 @@ class _Order:
             begun = {key for unit in batch for key in unit.keys}
             self._waiting = [unit for unit in self._waiting if unit.keys[0] not in begun]
             self._done |= begun
-            needed = self._needed(batch)
+            needed = [(part, self._subjects(part)) for unit in self._needed(batch) for part in unit.parts]
             yield [change for unit in batch for change in self._chained(unit, needed, before)]
             if batch[0].moves_access:
                 before = tuple(key for unit in batch for key in unit.keys)
@@ -141,16 +146,15 @@ class _Order:
         state = state.after(change for unit in batch for change in unit.changes)
         return bool(breach(self._old, self._new, state.rights(self._projects)))
 
-    def _chained(self, unit: _Unit, needed: Sequence[_Unit], before: tuple[str, ...]) -> Iterator[CloudChange]:
+    def _chained(self, unit: _Unit, needed: Sequence[_Moved], before: tuple[str, ...]) -> Iterator[CloudChange]:
         """The changes of a unit, with what they need and come after.
 
         Keystone changes a default only without limits of projects, and these need a default.
         """
         after, default = before if unit.moves_access else (), ""
-        earlier = [part for other in needed for part in other.parts]
         for part in unit.parts:
-            subjects = self._subjects(part)
-            pairs = [(other, zip(subjects, self._subjects(other), strict=True)) for other in earlier]
+            own_subjects = self._subjects(part)
+            pairs = ((other, zip(own_subjects, subjects, strict=True)) for other, subjects in needed)
             alike = [c.key for other, pair in pairs if all(a & b or ANYBODY in a | b for a, b in pair) for c in other]
             for number, change in enumerate(part):
                 is_default = isinstance(change, LimitChange) and change.of_default
@@ -158,10 +162,10 @@ class _Order:
                 yield replace(change, needs=tuple(dict.fromkeys((*change.needs, *alike, *own))), after=after)
                 after, default = (change.key,), change.key if is_default else default
 
-    def _subjects(self, part: Sequence[CloudChange]) -> tuple[set[str], set[str]]:
+    def _subjects(self, part: Sequence[CloudChange]) -> _Subjects:
         """The projects, and the kinds of GPUs, whose access a part moves; an empty name stands for all."""
         projects = [c.wanted if isinstance(c, AccessChange) else [c.about.get("project", ANYBODY)] for c in part]
-        rights = (right for change in part for name, right in self._flavors if name == change.id)
+        rights = (right for change in part for right in self._flavors.get(change.id, ()))
         gpus = {self._begin.classes.get(gpu, gpu) for right in rights for gpu in right.gpus}
         others = (change for change in part if not isinstance(change, AccessChange | FlavorChange))
         return set().union(*projects), gpus.union(change.about.get("resource_class", ANYBODY) for change in others)

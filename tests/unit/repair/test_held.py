@@ -77,4 +77,4 @@ def test_hosts_are_asked_as_their_inventory_says(
     err = messages(cell, tmp_path, capsys, "--ask-hosts", "-i", str(inventory))
     assert "the machine that answered as gpu1 calls itself" in err
     assert "gpu2 can't be asked: gpustack_root of the inventory is a directory, in which no guest runs" in err
-    assert "gpu3: can't be reached: Connection refused (127.0.0.1 port 1)" in err
+    assert "gpu3 can't be asked: can't be reached: Connection refused (127.0.0.1 port 1)" in err
