@@ -20,8 +20,8 @@ STANDARD = "VGPU"
 """The resource class of mediated devices without ``mdev_class``."""
 LIST = "enabled_mdev_types"
 _ADDRESS = re.compile(r"[\da-fA-F]{4}:[\da-fA-F]{2}:[\da-fA-F]{2}.[0-7]")
-_VIRTUAL = re.compile(r"(?!pci_)[A-Za-z]\w*")
-"""Parents without PCI, such as ``mtty_mtty``: since 2026.2, Nova looks for them below ``/sys/devices/virtual``."""
+_VIRTUAL = "mtty_mtty"
+"""The parent without PCI that libvirt knows: since 2026.2, Nova looks for such ones below ``/sys/devices/virtual``."""
 _VICTORIA, _CARACAL, _SEVERAL_PROVIDERS, _VIRTUAL_PARENTS = 22, 29, 33, 34
 
 At = Literal["list", "section", "device_addresses", "mdev_class", "max_instances"]
@@ -101,7 +101,7 @@ def card_types(sections: Sequence[TypeSection], release: Release) -> CardTypes:
 
 
 def _add(made: CardTypes, section: TypeSection, address: str, release: Release) -> None:
-    what, is_virtual = "", release.major >= _VIRTUAL_PARENTS and _VIRTUAL.fullmatch(address)
+    what, is_virtual = "", release.major >= _VIRTUAL_PARENTS and address == _VIRTUAL
     if address in made.types:
         what = f"{address} is already an address of {made.types[address]}"
     elif not (is_virtual or is_address(address)):

@@ -70,6 +70,7 @@ def test_several_providers_came_with_a_release():
     ("name", "address", "refused"),
     [
         ("2026.2", "mtty_mtty", False),  # Nova looks for it below /sys/devices/virtual
+        ("2026.2", "zz", True),
         ("2026.1", "mtty_mtty", True),
         ("2026.2", "pci_0000_84_00_0", True),  # libvirt's name of a card, which no directory there has
         ("2026.2", "0000:84:00", True),
