@@ -140,10 +140,8 @@ class _Run:
         for change in list(waiting.values()):
             failed = [key for key in change.needs if key in self.outcomes and not self._succeeded(key)]
             if self.stop.is_set() or failed:
-                needed = (
-                    f"{printable(self.changes[key].name, keep='')} ({self.outcomes[key].result})" for key in failed
-                )
-                detail = f"needs {next(needed)}" if failed else self.because
+                first = self.outcomes[failed[0]] if failed else None
+                detail = f"needs {printable(first.change.name, keep='')} ({first.result})" if first else self.because
                 del waiting[change.key]
                 self._note(ChangeOutcome(change=change, result=ChangeResult.NOT_BEGUN, detail=detail))
         return len(waiting) < before
@@ -248,11 +246,7 @@ class _Run:
         self.stop.set()
 
 
-def without_a_write(
-    change: CloudChange,
-    api: Any,  # noqa: ANN401 - each kind has its own client
-    made: Sequence[CloudChange] = (),
-) -> ChangeOutcome | None:
+def without_a_write(change: CloudChange, api: Any, made: Sequence[CloudChange] = ()) -> ChangeOutcome | None:  # noqa: ANN401
     """What a change ends with before it writes: it is made already, or something is in its way; None if it would begin.
 
     :param made: the earlier changes of a preview, which the cloud does not have.
@@ -272,10 +266,7 @@ def _foreseen(change: CloudChange, present: Value, made: Sequence[CloudChange]) 
         if None in (other.seen, other.wanted):
             return change.seen
         if isinstance(present, Mapping) and isinstance(other.wanted, Mapping):
-            after = {key: other.wanted.get(key, value) for key, value in present.items()}
-            if "access" in after:
-                after["access"] = [project for project in after["access"] if other.wanted.get(project, True)]
-            present = {key: value for key, value in after.items() if value is not None or key in change.seen}
+            present = {k: v for k, v in other.made_to(present).items() if v is not None or k in change.seen}
     return present
 
 

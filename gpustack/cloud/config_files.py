@@ -17,8 +17,8 @@ def _reworded(record: logging.LogRecord) -> bool:
     """Take parts of passwords out of openstacksdk's warning about a file that it skips."""
     from gpustack.base.limited_yaml import reason
 
-    given = record.args if isinstance(record.args, tuple) else ()
-    record.args = tuple(reason(value) if isinstance(value, Exception) else value for value in given) or record.args
+    if isinstance(record.args, tuple):
+        record.args = tuple(reason(value) if isinstance(value, Exception) else value for value in record.args)
     return True
 
 

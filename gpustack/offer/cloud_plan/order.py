@@ -22,10 +22,8 @@ from gpustack.offer.quota.changes import LimitChange
 from gpustack.offer.tenancy.changes import AggregateChange, HostChange, MetadataChange, TraitChange
 from gpustack.spec.extra_specs import ALIAS, TRAIT, required_traits
 
-_Subjects = tuple[set[str], set[str]]
-"""Projects, and kinds of GPUs."""
-_Moved = tuple[Sequence[CloudChange], _Subjects]
-"""Changes that are made together, and whose access they move."""
+_Moved = tuple[Sequence[CloudChange], tuple[set[str], set[str]]]
+"""Changes that are made together, with the projects, and the kinds of GPUs, whose access they move."""
 _MOST_EFFORT = 2_000_000
 """How many rights and changes are compared to learn what needs what: seconds."""
 
@@ -162,7 +160,7 @@ class _Order:
                 yield replace(change, needs=tuple(dict.fromkeys((*change.needs, *alike, *own))), after=after)
                 after, default = (change.key,), change.key if is_default else default
 
-    def _subjects(self, part: Sequence[CloudChange]) -> _Subjects:
+    def _subjects(self, part: Sequence[CloudChange]) -> tuple[set[str], set[str]]:
         """The projects, and the kinds of GPUs, whose access a part moves; an empty name stands for all."""
         projects = [c.wanted if isinstance(c, AccessChange) else [c.about.get("project", ANYBODY)] for c in part]
         rights = (right for change in part for right in self._flavors.get(change.id, ()))

@@ -208,6 +208,10 @@ class AccessChange(_ChangeOfFlavor):
     def describe(self) -> str:
         return f"change the projects of {self.name}: {self.why}"
 
+    def made_to(self, present: Mapping[str, Any]) -> dict[str, Any]:
+        listed = {"access": [p for p in present["access"] if self.wanted.get(p, True)]} if "access" in present else {}
+        return {**super().made_to(present), **listed}
+
     def details(self) -> list[str]:
         moved = {project: now for project, now in self.wanted.items() if now != self.seen.get(project)}
         return [f"{'+' if now else '-'} project {project}" for project, now in sorted(moved.items())]

@@ -174,7 +174,7 @@ def topology_of(request: BootRequest, processors: Processors) -> Topology | None
 def allowed(name: str, value: str, values: Collection[str]) -> str:
     """The value of an extra spec, or of the image.
 
-    :raises FlavorRefusedError: if it is none of the values that Nova knows.
+    :raises FlavorRefusedError: if Nova knows no such value.
     """
     if value and value not in values:
         raise FlavorRefusedError(f"{name} is {value!r}, expected {', '.join(sorted(values))}")

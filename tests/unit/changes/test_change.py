@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from gpustack.changes.change import difference, is_between, reversed_order
+from gpustack.offer.flavor.changes import AccessChange, FlavorChange
+from gpustack.offer.tenancy.changes import AggregateChange
 from support.change_store import change
 
 
@@ -59,3 +61,12 @@ def test_reversed_changes_need_what_needed_them() -> None:
 def test_a_record_holds_the_complete_change() -> None:
     made = change("a", {"x": 1}, None, "b")
     assert type(made).from_record(made.to_record()).to_record() == made.to_record()
+
+
+def test_objects_of_one_name_are_two() -> None:
+    """The id of a flavor may be the name of an aggregate; the access to a flavor is a part of it."""
+    flavor = FlavorChange(why="", id="gpu-1", name="g", seen={}, wanted=None)
+    access = AccessChange(why="", id="gpu-1", name="g", seen={"p": True}, wanted={"p": False})
+    aggregate = AggregateChange(why="", name="gpu-1", seen={}, wanted=None)
+    assert flavor.place == access.place != aggregate.place
+    assert access.made_to({"public": False, "access": ["p", "q"]}) == {"public": False, "access": ["q"]}

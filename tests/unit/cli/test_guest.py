@@ -228,21 +228,9 @@ def test_the_help_names_every_form():
     assert guest.FORMS == render.FORMS
 
 
-OF_VENDORDATA = """\
-version: 1
-models:
-  a100: {match: {vendor: "10de", product: "20b5"}}
-hosts:
-  gpu01: [a100]
-nova: {release: "2025.2"}
-flavors:
-  "g1.a100.{count}": {model: a100, count: [1, 2], vcpus: 2, ram: 4GiB, disk: 40GiB}
-"""
-
-
 def test_the_file_is_the_standard_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spec, out, merged = (tmp_path / name for name in ("gpustack.yaml", "vendordata.json", "merged.json"))
-    spec.write_text(OF_VENDORDATA)
+    spec.write_text(ONE_MODEL)
     assert main(["guest", "vendordata", str(spec)]) == 0
     text = capsys.readouterr().out
     assert "g1.a100.1|g1.a100.2" in json.loads(text)["cloud-init"]
@@ -255,7 +243,7 @@ def test_the_file_is_the_standard_output(tmp_path: Path, capsys: pytest.CaptureF
 def test_flavors_of_single_projects_are_omitted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spec = tmp_path / "gpustack.yaml"
     spec.write_text(
-        f'{OF_VENDORDATA}  "customer-a": {{model: a100, count: 1, vcpus: 2, ram: 4GiB, disk: 40GiB, access: [a]}}\n'
+        f'{ONE_MODEL}  "customer-a": {{model: a100, count: 1, vcpus: 2, ram: 4GiB, disk: 40GiB, access: [a]}}\n'
     )
     assert main(["guest", "vendordata", str(spec)]) == 0
     output = capsys.readouterr()
