@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import get_args
 
+from gpustack.base.by_key import by_key
 from gpustack.base.errors import NovaConfigError, UsageError
 from gpustack.base.findings import Code, errors
-from gpustack.base.host_groups import host_groups, patterns_of
+from gpustack.base.host_groups import host_groups, pattern, patterns_of
 from gpustack.base.operations import RemoveFile, WriteFile
 from gpustack.base.text import counted
 from gpustack.cli.common import Command, add_each, add_exit_code, add_format, add_source_options, gather
@@ -23,7 +24,7 @@ from gpustack.configure.sources import PLACEMENT, SERVICES
 from gpustack.hosts.facts.model import Host
 from gpustack.spec.deployment import Deployment
 from gpustack.spec.load import load_spec
-from gpustack.spec.model import Spec, with_groups
+from gpustack.spec.model import Spec, patterns_for, with_groups
 
 _SERVICES = (*SERVICES, PLACEMENT)
 
@@ -48,7 +49,8 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
         add_source_options(parser)
         add_each(parser)
-        option(parser, "--service …", "render for this service; can be repeated (default: all)", choices=_SERVICES)
+        services = "render for this service and those that share its file; can be repeated (default: all)"
+        option(parser, "--service …", services, choices=_SERVICES)
         option(
             parser,
             "--from [SERVICE=]PATH…",
@@ -80,6 +82,8 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         spec = self._spec = with_groups(spec, self._gathered.groups)
         self._deployment = parsed_args.deployment or (spec.nova.deployment if spec.nova else "drop-in")
         self._rendering = self._rendered(spec, self._gathered.hosts, parsed_args, wanted_hosts or None)
+        if not (wanted_hosts or errors(self._rendering.findings)):
+            self._report_others()
         parsed_args.hosts = named  # for the next command
         if parsed_args.format != "text":
             self.show_data(self._as_data(), parsed_args.format)
@@ -99,7 +103,8 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
     ) -> Rendering:
         names = in_spec(parsed_args, spec, [host.hostname for host in hosts], self.report)
         spec_hosts = tuple(host for host in hosts if host.hostname in names)
-        missing = sorted(set(only or ()) - {host.hostname for host in spec_hosts})
+        known = {host.hostname for host in spec_hosts}
+        missing = sorted(set(only or ()) - known)
         if missing:
             files = ", ".join(map(str, parsed_args.snapshot))
             problem = f"no facts of {', '.join(missing)} in {files}, or no pattern of the spec fits"
@@ -117,7 +122,15 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
             together=parsed_args.all_in_one,
             root=root,
             directory=parsed_args.path,
+            stays=lambda host: bool(only) or (host not in known and patterns_for(spec, host)),
         )
+
+    def _report_others(self) -> None:
+        """Report the hosts that only the earlier content of a file of all hosts has."""
+        kept = "the part of an earlier rendering is kept, because the spec has the host, and there are no facts"
+        removed = "taking the part of an earlier rendering out"
+        for stays, names in by_key((stays, name) for name, stays in self._rendering.others.items()).items():
+            self.report(f"{pattern(names)}: {kept if stays else removed}")
 
     def _as_data(self) -> dict[str, object]:
         files = self._rendering.files

@@ -3,7 +3,7 @@
 Existing lines that Nova reads in addition to the rendered ones, or that override them.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
 
@@ -61,10 +61,11 @@ def render(
     root: Path | None = None,
     directory: str | None = None,
     appended: bool = False,
+    stays: Callable[[str], object] = lambda host: False,
 ) -> Rendering:
     """Render Nova's configuration.
 
-    :param services: the services to render for.
+    :param services: the services to render for; those that share a file with one of them are added.
     :param existing: the deployment's current configuration.
     :param hosts: the facts behind ``wanted``, to check ``existing`` for conflicts.
     :param only: the compute hosts to render for; all of ``wanted`` when None.
@@ -72,8 +73,11 @@ def render(
     :param root: the directory below which the files are written; None when unknown.
     :param directory: the directory of the deployment tool, instead of its default.
     :param appended: whether the settings are appended to ``nova.conf`` itself instead of written as a drop-in.
+    :param stays: whether the earlier part of a host that is not rendered stays in a file of all hosts.
     """
     existing, tool = existing or Existing(), TOOLS[deployment]
+    added = tool.together if {*tool.together} & {*services} else ()
+    services = [service for service in (*SERVICES, PLACEMENT) if service in (*services, *added)]
     wanted, of_operator = _without_retained(wanted, existing, services)
     names = [name for name in wanted.computes if only is None or name in only] if "compute" in services else []
     filter_list, chosen = filters(existing, wanted)
@@ -90,6 +94,9 @@ def render(
         together=together,
         everywhere=only is None,
     )
+    parts = tool.parts(job) if "compute" in services else {}
+    others = {name: bool(stays(name)) for name in parts if not (name in names and job.of_host(name, ""))}
+    job = replace(job, others={name: part for name, part in parts.items() if others.get(name)})
     findings = [
         *wanted.findings,
         *existing.findings,
@@ -106,7 +113,8 @@ def render(
     unknown = [entry for name, of_host in wanted.unknown.items() if only is None or name in only for entry in of_host]
     if not (deployment == "drop-in" or tool.overrides):  # one file has the settings of all hosts
         findings, unknown = [*findings, *unknown], []
-    return Rendering(files=files, findings=tuple(dict.fromkeys(findings)), unknown=tuple(dict.fromkeys(unknown)))
+    findings, unknown = [*dict.fromkeys(findings)], [*dict.fromkeys(unknown)]
+    return Rendering(files=files, findings=tuple(findings), unknown=tuple(unknown), others=others)
 
 
 def _without_retained(

@@ -76,11 +76,13 @@ class Rendering:
 
     :ivar unknown: errors about hosts that have no files, because facts of their GPUs are missing: what earlier
         renderings wrote for them must stay.
+    :ivar others: the hosts that only the earlier content of a file of all hosts has, and whether their part stays.
     """
 
     files: tuple[RenderedFile, ...]
     findings: tuple[Finding, ...] = field(default=())
     unknown: tuple[Finding, ...] = ()
+    others: Mapping[str, bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +98,7 @@ class Job:
     :ivar root: the directory below which all files are written; None when unknown.
     :ivar together: whether the compute hosts run the other services too: one file for each host.
     :ivar everywhere: whether a file for compute hosts without GPUs is rendered.
+    :ivar others: the parts of hosts that are not rendered and stay in a file of all hosts.
     """
 
     wanted: DesiredConfig
@@ -109,10 +112,16 @@ class Job:
     root: Path | None = None
     together: bool = False
     everywhere: bool = True
+    others: Mapping[str, Any] = field(default_factory=dict)
 
     def into(self, path: str) -> Path | None:
         """The path to which a file is written; None when ``root`` is unknown."""
         return self.root / path.lstrip("/") if self.root else None
+
+    def earlier(self, name: str) -> list[dict[str, object]]:
+        """The documents of a file below the tool's directory, as an earlier rendering wrote them."""
+        path = self.into(f"{self.directory}/{name}")
+        return documents(path) if path and path.is_file() else []
 
     def sections(self, services: Collection[str], host: str | None = None) -> tuple[ConfigSection, ...]:
         """All settings for services that read the same configuration, with the devices of ``host``."""
@@ -153,6 +162,8 @@ class Tool:
     :ivar places: the :meth:`pathlib.Path.glob` patterns of the files, for their directory.
     :ivar findings: what the tool merges, replaces or hides.
     :ivar sources: the settings in a YAML document that the operator names.
+    :ivar parts: for a tool with one file for all hosts, the part of each host in the file of an earlier rendering.
+    :ivar together: services that share a file: it has the settings of all of them.
     :ivar replaces: whether it replaces all lines of an option.
     :ivar overrides: whether it merges the files with those that are in the directory already.
     :ivar own_file: the file name of gpustack's drop-in, if a service reads one.
@@ -167,6 +178,8 @@ class Tool:
     places: Callable[[str], tuple[str, ...]]
     findings: Callable[[Job, Sequence[str]], Iterable[Finding]] = lambda job, names: ()
     sources: Callable[[Path, Mapping[str, Any]], Iterable[Source]] | None = None
+    parts: Callable[[Job], Mapping[str, Any]] = lambda job: {}
+    together: tuple[str, ...] = ()
     replaces: bool = False
     overrides: bool = False
     own_file: str | None = None

@@ -64,10 +64,9 @@ def _variables(job: Job, names: Sequence[str]) -> Iterator[tuple[str, dict[str, 
         return
     wanted = job.wanted
     retained = carried(job.existing, wanted, "api")
-    common: dict[str, object] = {_ALIAS: [*retained.aliases, *map(str, wanted.aliases)]}
-    if "scheduler" in job.services:
-        common[_FILTERS] = list(wanted.filters)
-    # The group has all services, so a rendering for one of them must not lose the overrides of the others.
+    # The group has all services, so a rendering for one of them must not lose the settings of the others.
+    aliases = [*retained.aliases, *map(str, wanted.aliases)]
+    common: dict[str, object] = {_ALIAS: aliases, _FILTERS: list(wanted.filters)}
     if switches := typed(sections(wanted, SERVICES, parts={"switches"})):
         common[_OVERRIDES] = switches
     yield _GROUP, common

@@ -49,6 +49,7 @@ def _hosts(job: Job, names: Sequence[str]) -> list[dict[str, Any]]:
     for document in job.existing.documents:
         for entry in _entries(document):
             by_name[str(entry.get("name"))] = copy.deepcopy(dict(entry))
+    by_name |= job.others
     for host in names:
         if rendered := job.of_host(host, ""):
             entry = by_name.setdefault(host, {"name": host})
@@ -56,7 +57,11 @@ def _hosts(job: Job, names: Sequence[str]) -> list[dict[str, Any]]:
             for group, values in _values(rendered).items():
                 nova[group] = {**mapping(nova, group), **values}
             entry["conf"] = {**mapping(entry, "conf"), "nova": nova}
-    return list(by_name.values())
+    return [by_name[name] for name in sorted(by_name)]
+
+
+def _parts(job: Job) -> dict[str, dict[str, Any]]:
+    return {str(entry.get("name")): dict(entry) for document in job.earlier(FILE) for entry in _entries(document)}
 
 
 def _findings(job: Job, names: Sequence[str]) -> Iterator[Finding]:
@@ -155,5 +160,7 @@ TOOL = Tool(
     places=lambda below: (f"{below}/{FILE}", f"{below}/{PLACEMENT_FILE}"),
     findings=_findings,
     sources=sources,
+    parts=_parts,
+    together=SERVICES,
     replaces=True,
 )

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from gpustack.base.by_key import by_key
 from gpustack.base.errors import NovaConfigError
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.configure.rendered import Job, RenderedFile, Tool, dumped, template
@@ -37,6 +38,7 @@ FILTERS = frozenset(("PciPassthroughFilter", "NUMATopologyFilter"))
 _TEMPLATES = {"api": "apiServiceTemplate", "scheduler": "schedulerServiceTemplate"}
 _CONDUCTOR = "conductorServiceTemplate"
 _SERVICE = "nova-gpu"
+_DATA_PLANE = "dataplane.yaml"
 _PLACEMENT = ("spec", "placement", "template")
 _MAX_NAME = 63
 
@@ -45,7 +47,7 @@ def files(job: Job, names: Sequence[str]) -> Iterator[RenderedFile]:
     """The data plane's resources, and the control plane's patch."""
     if "compute" in job.services:
         documents = [document for name, data in _computes(job, names) for document in _service(name, data)]
-        yield job.yaml("dataplane.yaml", ("compute",), dumped(documents))
+        yield job.yaml(_DATA_PLANE, ("compute",), dumped(documents))
     control = tuple(service for service in CONTROL if service in job.services)
     patch = _patch(job, control)
     if patch:
@@ -56,21 +58,36 @@ def files(job: Job, names: Sequence[str]) -> Iterator[RenderedFile]:
 def _computes(job: Job, names: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
     """The name and the files of each service: for hosts without GPUs, and for each set of devices."""
     yield f"{_SERVICE}-none", {KEY: _text(job.sections(("compute",)))}
-    by_text: dict[tuple[str, str | None], list[str]] = {}
-    for host in names:
-        if job.wanted.has_devices(host):
-            texts = _text(job.sections(("compute",), host)), job.provider_text(host)
-            by_text.setdefault(texts, []).append(host)
+    with_devices = filter(job.wanted.has_devices, names)
+    texts = {host: (_text(job.sections(("compute",), host)), job.provider_text(host)) for host in with_devices}
+    by_text = by_key((of_host[:2], host) for host, of_host in {**texts, **job.others}.items())
     used = {f"{_SERVICE}-none"}
     for (text, provider), hosts in by_text.items():
-        ids = [f"{entry.vendor_id}-{entry.product_id}" for entry in job.wanted.computes[hosts[0]]]
+        ids = [f"{entry.vendor_id}-{entry.product_id}" for entry in job.wanted.computes.get(hosts[0], ())]
         types = [section.type for section in job.wanted.mediated.get(hosts[0], ())]
         numbered = (_name(_SERVICE, str(number), *hosts[:1]) for number in range(2, len(used) + 3))
-        names_for = (_name(_SERVICE, *dict.fromkeys([*ids, *types])), _name(_SERVICE, hosts[0]), *numbered)
+        kept = job.others.get(hosts[0])
+        usual = kept[2] if kept else _name(_SERVICE, *dict.fromkeys([*ids, *types]))
+        names_for = (usual, _name(_SERVICE, hosts[0]), *numbered)
         name = next(name for name in names_for if name not in used)
         used.add(name)
-        data = {KEY: f"# {', '.join(hosts)}\n{text}"}
+        data = {KEY: f"# {', '.join(sorted(hosts))}\n{text}"}
         yield name, data if provider is None else {**data, PROVIDER_KEY: provider}
+
+
+def _parts(job: Job) -> dict[str, tuple[str, str | None, str]]:
+    """The text, the provider file and the name of each host's service in an earlier rendering."""
+    found: dict[str, tuple[str, str | None, str]] = {}
+    for document in job.earlier(_DATA_PLANE):
+        name, data = mapping(document, "metadata").get("name"), dict(_data(Path(_DATA_PLANE), document))
+        head, _, text = data.get(KEY, "").partition("\n")
+        found |= dict.fromkeys(_hosts(head), (text, data.get(PROVIDER_KEY), str(name)))
+    return found
+
+
+def _hosts(head: str) -> tuple[str, ...]:
+    """The hosts in the first line of a drop-in."""
+    return tuple(head[2:].split(", ")) if head.startswith("# ") else ()
 
 
 def _name(*parts: str) -> str:
@@ -190,9 +207,8 @@ def sources(path: Path, document: Mapping[str, Any], *, own: bool = False) -> It
     """
     for key, text in _data(path, document):
         if key == KEY and own:
-            hosts = tuple(text.partition("\n")[0][2:].split(", ")) if text.startswith("# ") else ()
             place = f"{path}:{mapping(document, 'metadata').get('name')}:{key}"
-            yield replace(_source("compute", place, text), hosts=hosts)
+            yield replace(_source("compute", place, text), hosts=_hosts(text.partition("\n")[0]))
         elif fnmatch.fnmatch(key, PATTERN) and key != KEY:
             yield _source("compute", f"{path}:{key}", text)
     if text := _custom([document], _PLACEMENT):
@@ -243,6 +259,8 @@ TOOL = Tool(
     places=lambda below: (f"{below}/*plane.yaml",),
     findings=_findings,
     sources=sources,
+    parts=_parts,
+    together=(*CONTROL, PLACEMENT),
     own_key=KEY,
     filter_list="needed",
 )

@@ -822,7 +822,7 @@ complete -c gpustack -n '__gpustack_is nova render' -l known-hosts -r -d 'use th
 complete -c gpustack -n '__gpustack_is nova render' -l timeout -r -d 'wait S seconds for a host to connect, and then to answer'
 complete -c gpustack -n '__gpustack_is nova render' -l jobs -r -d 'read N hosts at the same time'
 complete -c gpustack -n '__gpustack_is nova render' -l each -d 'show every host'
-complete -c gpustack -n '__gpustack_is nova render' -l service -x -a 'api compute scheduler conductor placement' -d 'render for this service'
+complete -c gpustack -n '__gpustack_is nova render' -l service -x -a 'api compute scheduler conductor placement' -d 'render for this service and those that share its file'
 complete -c gpustack -n '__gpustack_is nova render' -l from -r -d 'read an existing configuration'
 complete -c gpustack -n '__gpustack_is nova render' -l release -r -d 'render for this release of Nova'
 complete -c gpustack -n '__gpustack_is nova render' -l deployment -x -a 'drop-in kolla kayobe openstack-ansible rhoso openstack-helm' -d 'render for this deployment tool'

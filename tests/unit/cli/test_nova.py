@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+import yaml
 
 from gpustack.spec.deployment import Deployment
 from support.nova_command import DROP_IN, SNAPSHOT, SPEC, run
@@ -120,6 +121,71 @@ def test_a_host_without_facts_keeps_its_files(capsys, spec, tmp_path, hosts, rep
     assert any("gpu02" in str(path) for path in before)
     assert reported in "".join(run(capsys, "render", spec, "--snapshot", SNAPSHOT, "--out", out)[1:])
     assert {path for path in out.rglob("*") if path.is_file()} == before
+
+
+SHARED_FILES = {"rhoso": "rhoso/dataplane.yaml", "openstack-helm": "openstack-helm/gpustack-nova.yaml"}
+
+
+@pytest.mark.parametrize("tool", SHARED_FILES)
+@pytest.mark.parametrize(
+    ("hosts", "chosen", "reported", "stays"),
+    [
+        ("'gpu*': [k4200]", [], "gpu02: the part of an earlier rendering is kept", True),
+        ("gpu01: [k4200], gpu02: [k4200]", [], "no facts of gpu02", True),
+        ("'gpu*': [k4200]", ["gpu01"], "", True),
+        ("gpu01: [k4200]", [], "gpu02: taking the part of an earlier rendering out", False),
+    ],
+)
+def test_a_file_of_all_hosts_keeps_those_without_facts(capsys, spec, tmp_path, tool, hosts, chosen, reported, stays):
+    file, snapshot = tmp_path / "out" / SHARED_FILES[tool], tmp_path / "both.json"
+    document = json.loads(SNAPSHOT.read_text(encoding="utf-8"))
+    document["hosts"].append({**document["hosts"][0], "hostname": "gpu02"})
+    snapshot.write_text(json.dumps(document), encoding="utf-8")
+    arguments = ("render", spec, "--deployment", tool, "--out", tmp_path / "out")
+    spec.write_text(SPEC.replace("gpu01: [k4200]", "'gpu*': [k4200]"))
+    run(capsys, *arguments, "--snapshot", snapshot)
+    before = file.read_text()
+    spec.write_text(SPEC.replace("gpu01: [k4200]", hosts))
+    assert reported in run(capsys, *arguments, *chosen, "--snapshot", SNAPSHOT)[2]
+    assert (file.read_text() == before) is stays
+    assert ("gpu02" in file.read_text()) is stays
+
+
+def test_a_host_without_facts_keeps_the_name_and_the_text_of_its_service(capsys, spec, tmp_path):
+    """Node sets refer to services by name; a service whose settings changed is another one."""
+    out = tmp_path / "out"
+    document = json.loads(SNAPSHOT.read_text(encoding="utf-8"))
+    snapshots = {name: tmp_path / f"{name}.json" for name in ("gpu01", "gpu02")}
+    for name, snapshot in snapshots.items():
+        snapshot.write_text(json.dumps({**document, "hosts": [{**document["hosts"][0], "hostname": name}]}))
+    arguments = ("render", spec, "--deployment", "rhoso", "--out", out)
+    spec.write_text(SPEC.replace("gpu01: [k4200]", "'gpu*': [k4200]"))
+    run(capsys, *arguments, "--snapshot", snapshots["gpu02"])
+    run(capsys, *arguments, "--snapshot", snapshots["gpu01"], "--release", "2025.1")
+    drop_ins = {d["metadata"]["name"]: d["data"] for d in resources(out) if d["kind"] == "ConfigMap"}
+    assert drop_ins["nova-gpu-10de-11b4"]["35-gpustack-nova.conf"].startswith("# gpu01, gpu02\n")
+    spec.write_text(spec.read_text().replace("product: '11b4'", "product: '11b4'").replace("k4200", "quadro"))
+    run(capsys, *arguments, "--snapshot", snapshots["gpu01"])
+    drop_ins = {d["metadata"]["name"]: d["data"]["35-gpustack-nova.conf"] for d in resources(out) if "data" in d}
+    assert list(drop_ins) == ["nova-gpu-none", "nova-gpu-10de-11b4", "nova-gpu-gpu02"]
+    assert "k4200" in drop_ins["nova-gpu-gpu02"]
+
+
+def resources(out: Path) -> list[dict]:
+    return list(yaml.safe_load_all((out / SHARED_FILES["rhoso"]).read_text()))
+
+
+@pytest.mark.parametrize("tool", ["rhoso", "openstack-helm", "openstack-ansible"])
+@pytest.mark.parametrize("service", ["api", "scheduler", "conductor", "compute", "placement"])
+def test_a_rendering_for_one_service_loses_nothing_of_the_others(capsys, spec, tmp_path, tool, service):
+    """They share files, which Helm, oc and Ansible take as they are."""
+    out = tmp_path / "out"
+    spec.write_text(SPEC.replace("nova: {", "nova: {placement: schedule, "))
+    arguments = ("render", spec, "--snapshot", SNAPSHOT, "--deployment", tool, "--out", out)
+    run(capsys, *arguments)
+    before = {path: path.read_text() for path in out.rglob("*") if path.is_file()}
+    assert "0 files written" in run(capsys, *arguments, "--service", service)[2]
+    assert {path: path.read_text() for path in out.rglob("*") if path.is_file()} == before
 
 
 def test_what_others_wrote_beside_a_stale_block_stays(capsys, spec, tmp_path):
