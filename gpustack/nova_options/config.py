@@ -31,7 +31,7 @@ from oslo_config import iniparser
 from gpustack.base.by_key import by_key
 from gpustack.base.errors import NothingThereError, NovaConfigError, TemplateError
 from gpustack.base.files import file_error, read_text
-from gpustack.nova_options.markers import own_lines
+from gpustack.nova_options.markers import BLAZAR, own_lines
 from gpustack.nova_options.masking import MASK, is_secret, of_table
 from gpustack.nova_options.options import TRUE, Option
 
@@ -300,9 +300,10 @@ class _Parser(iniparser.BaseParser):
     def assignment(self, key: str, value: list[str]) -> None:
         if self._group is None:
             raise iniparser.ParseError("Section must be started before assignment", self._line, key)
-        text = "\n".join(value)
+        ours = self.ours[self._line - 1]
+        text = "\n".join(value).removesuffix(BLAZAR if ours else "")
         setting = Setting(group=self._group, name=key, value=text, written=text, file=self.file, line=self._line)
-        self.settings.append(replace(setting, ours=self.ours[self._line - 1]))
+        self.settings.append(replace(setting, ours=ours))
 
 
 _DEPTH = 64

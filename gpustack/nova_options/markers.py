@@ -10,6 +10,8 @@ CONTROL = "control"
 MARK = "# Written by gpustack"
 BEGIN = "# BEGIN gpustack: change the spec and render again"
 END = "# END gpustack"
+BLAZAR = "{{ ',BlazarFilter' if enable_blazar | default(false) | bool else '' }}"
+"""Appended to a rendered list of filters that replaces kolla-ansible's own. Overrides are templates too."""
 
 
 def own_lines(text: str) -> Sequence[bool]:

@@ -19,7 +19,7 @@ from gpustack.configure.sections import ConfigSection, sections
 from gpustack.configure.sources import PLACEMENT, SERVICES, Source, carried, kinds
 from gpustack.nova_options import releases
 from gpustack.nova_options.config import NovaConfiguration, foreign, read_files
-from gpustack.nova_options.markers import BEGIN, END
+from gpustack.nova_options.markers import BEGIN, BLAZAR, END
 from gpustack.spec.document import entries
 
 DIRECTORY = "/etc/kolla/config/nova"
@@ -32,8 +32,6 @@ NAMES = {
 }
 FILTERS = ("BlazarFilter",)
 """The filters that kolla-ansible itself makes available and enables, with Blazar."""
-_BLAZAR = "{{ ',BlazarFilter' if enable_blazar | default(false) | bool else '' }}"
-"""Appended to the release's default list, which replaces kolla-ansible's own. Overrides are templates too."""
 _OF_ALL = ("../global.conf", "../nova.conf")
 _OF_PLACEMENT = ("../global.conf", "../placement.conf", "../placement/placement-api.conf")
 _OF_CELLS = ("nova-compute", "nova-conductor")
@@ -53,7 +51,7 @@ def files(job: Job, names: Sequence[str], *, kayobe: bool = False) -> Iterator[R
             rendered = sections(
                 job.wanted,
                 (service,),
-                filters=(*job.filters[:-1], job.filters[-1] + _BLAZAR) if job.default_filters else job.filters,
+                filters=(*job.filters[:-1], job.filters[-1] + BLAZAR) if job.default_filters else job.filters,
                 carried=carried(job.existing, job.wanted, service, into=job.into(path)),
                 parts={"alias", "switches", "filters"},
             )

@@ -74,11 +74,16 @@ def job(source: Source, hosts: HostNames) -> dict[str, Any]:
 
 
 def _text(configuration: NovaConfiguration, file: str) -> str:
-    """The text of a file; of a YAML file or an override, its settings as the deployment tool writes them."""
+    """The text of a file; of a YAML file, an override or a template, its settings as the deployment tool writes them.
+
+    A Jinja expression is not evaluated: its line is left out.
+    """
     path = Path(file)
-    if path.is_file() and path.suffix not in (".yaml", ".yml") and not configuration.overrides:
-        return path.read_text(encoding="utf-8")
-    lines = ((s.group, s.name, s.written.replace("\n", "\n  ")) for s in configuration.settings if s.file == file)
+    is_read = path.is_file() and path.suffix not in (".yaml", ".yml") and not configuration.overrides
+    if is_read and "{{" not in (text := path.read_text(encoding="utf-8")):
+        return text
+    settings = (setting for setting in configuration.settings if setting.file == file and not setting.is_template)
+    lines = ((s.group, s.name, s.written.replace("\n", "\n  ")) for s in settings)
     return "".join(f"[{group}]\n{name} = {text}\n" for group, name, text in lines)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from gpustack.cli.app import main
 from gpustack.configure.installed import launch
+from gpustack.nova_options.markers import BEGIN, BLAZAR, END
 from gpustack_demo.embedded.environment import ensure
 from support.sshd import Sshd, user
 
@@ -49,6 +50,22 @@ def test_novas_refusals_are_findings_without_secrets(nova, conf, capsys):
     assert "GPU535" not in {f["code"] for f in rows["Installed Nova"]}, "lint and Nova agree"
     assert "32.2.1" in output
     assert "s3cret" not in output
+
+
+@pytest.mark.parametrize("name", ["nova-scheduler.conf", "config/nova/nova-scheduler.conf"])
+def test_lines_that_are_templates_are_no_refusals(nova, tmp_path, capsys, name):
+    """The deployment tool evaluates them, so Nova never reads them; the other lines are checked."""
+    path = tmp_path / name
+    (path.parent / "gpu01").mkdir(parents=True)
+    (path.parent / "gpu01" / "nova.conf").write_text("[pci]\n")
+    lines = f"enabled_filters = ComputeFilter,PciPassthroughFilter{BLAZAR}\n"
+    block = f"{BEGIN}\n[filter_scheduler]\n{lines}{END}\n"
+    path.write_text(f"{block}[DEFAULT]\nreserved_host_memory_mb = {{{{ reserved }}}}\ndebug = maybe\n")
+    argument = path if name == path.name else path.parent
+    _, rows, _ = linted(capsys, str(argument), "--release", "2025.2", "--with-nova", str(nova))
+    assert {found["place"] for found in rows["Installed Nova"] if found["code"] == "GPU534"} == {f"{path}:7"}
+    assert "GPU535" not in {found["code"] for found in rows["Installed Nova"]}
+    assert [found["place"] for found in rows["Option names"] if found["code"] == "GPU372"] == [f"{path}:6"]
 
 
 def test_one_process_checks_many_configurations(nova, tmp_path, capsys, monkeypatch):
