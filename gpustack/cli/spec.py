@@ -34,11 +34,11 @@ class SpecCheckCommand(ShowOne):
     """Check a spec, and report every error and warning in it.
 
     An error is printed with line, column, path and a suggestion, and the exit code is 10. A warning is about a valid
-    but unusual entry, and does not change the exit code. With -f json, errors and warnings are data.
+    but unusual entry. With -f json, errors and warnings are data.
 
     Findings report flavors whose models no single guest driver serves. With --snapshot, the flavors are also compared
-    with the facts of hosts, as `gpustack flavor plan` does: GPUs, NUMA nodes, memory pages, address space. Findings
-    don't change the exit code.
+    with the facts of hosts, as `gpustack flavor plan` does: GPUs, NUMA nodes, memory pages, address space. Warnings and
+    findings change the exit code only with --exit-code.
     """
 
     _examination: Examination
@@ -78,11 +78,13 @@ class SpecCheckCommand(ShowOne):
 
     def after(self, parsed_args: argparse.Namespace) -> None:
         """Report warnings; raise errors as one SpecError."""
-        for problem in self._examination.problems:
-            if problem.severity is Severity.WARNING:
-                self.report(f"warning: {self._examination.where}:{problem}")
+        warnings = [problem for problem in self._examination.problems if problem.severity is Severity.WARNING]
+        for problem in warnings:
+            self.report(f"warning: {self._examination.where}:{problem}")
         self.report_findings(self._findings)
         self._examination.checked()
+        self.outcome = self._usual_outcome(parsed_args)  # a warning plans nothing
+        self.to_do = bool(warnings)
 
 
 def _release_problems(spec: Spec) -> Iterator[Problem]:

@@ -28,6 +28,8 @@ _FIELDS = {
 }
 """Extra specs that have a field of their own in the spec."""
 _MAX_NAME = 255
+_LEAST_MIB = 256
+"""Guests with a GPU, and hosts, need more: a smaller number is probably meant in GiB."""
 _DOTS = (".", "..")
 """Names that HTTP clients remove from the path of an address."""
 
@@ -89,6 +91,11 @@ def _sizes(document: Document, path: Path, flavor: Mapping[str, Any]) -> Iterato
         elif size not in flavor and size not in share:
             message = f"{quoted(size)} is missing: give it here or in per_gpu"
             yield document.problem(path, message, at_key=True)
+    for inner in ((), ("per_gpu",), ("reserve",)):
+        ram = mapping(flavor, *inner).get("ram")
+        if type(ram) is int and 0 < ram < _LEAST_MIB:
+            place, message = (*path, *inner, "ram"), f"a number without a unit is in MiB: {ram} MiB"
+            yield document.problem(place, message, suggestion=f"{ram}GiB", severity=Severity.WARNING)
 
 
 def _extra_specs(document: Document, path: Path, flavor: Mapping[str, Any]) -> Iterator[Problem]:

@@ -35,6 +35,11 @@ def test_a_valid_spec_is_reported_in_one_line(capsys: pytest.CaptureFixture[str]
     assert "valid-in-full.yaml:10:60 $.models.one.match.addresses[1]: Nova does not support" in err
 
 
+def test_a_warning_changes_the_exit_code_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["spec", "check", str(CASES / "valid-in-full.yaml"), "--exit-code"]) == 3
+    assert "Next: gpustack host plan" in capsys.readouterr().err
+
+
 def test_the_spec_of_the_environment_is_checked(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
