@@ -221,8 +221,21 @@ def make_private(path: Path) -> None:
         os.close(descriptor)
 
 
+def _masked(mode: int) -> int:
+    """A mode without the bits of the umask, which is only known after it is set."""
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return mode & ~umask
+
+
 def write_atomic(
-    path: Path, text: str | Iterable[str | bytes], *, mode: int, new: bool = False, owner: os.stat_result | None = None
+    path: Path,
+    text: str | Iterable[str | bytes],
+    *,
+    mode: int,
+    exact: bool = False,
+    new: bool = False,
+    owner: os.stat_result | None = None,
 ) -> None:
     """Replace ``path`` by ``text`` atomically.
 
@@ -232,12 +245,14 @@ def write_atomic(
 
     :param text: the content, or its parts, which are written one by one.
     :param mode: permission bits. A text from other files has the bits that all of them have.
+    :param exact: whether it has all of these bits, since a service of another user reads it; else the umask applies.
     :param new: whether ``path`` must not exist, also as a symbolic link.
-    :param owner: the file whose owner and group the new one gets, as far as this user may set them.
+    :param owner: the file that is replaced: the new one gets its owner and group as far as this user may set them.
     :raises OSError: when the directory is missing or not writable; ``path`` is then unchanged.
     """
     try:
-        _write_atomic(path, [text] if isinstance(text, str) else text, mode, new, owner)
+        bits = mode if exact or owner else _masked(mode)
+        _write_atomic(path, [text] if isinstance(text, str) else text, bits, new, owner)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error  # without the name of the temporary file
 

@@ -97,7 +97,7 @@ class Page:
 
         :raises OSError: if the directory is missing or not writable; the file is then unchanged.
         """
-        write_atomic(path, generate_latest(self._registry()).decode("utf-8"), mode=0o644)
+        write_atomic(path, generate_latest(self._registry()).decode("utf-8"), mode=0o644, exact=True)
 
     def serve(self, address: str, port: int) -> int:
         """Serve the metrics over HTTP in a thread of its own, until the program ends.

@@ -325,5 +325,5 @@ gpustack guest vendordata gpustack.yaml --merge /etc/nova/vendordata.json --out 
         if parsed_args.out is None:
             print(text, end="", file=self.app.stdout)
             return
-        write_atomic(parsed_args.out, text, mode=0o644)
+        write_atomic(parsed_args.out, text, mode=0o644, exact=True)
         self.report(f"{parsed_args.out} written: {len(text)} bytes")

@@ -41,7 +41,10 @@ def stale(files: Iterable[RenderedFile], root: Path, patterns: Iterable[str]) ->
 
 
 def carry_out(operation: WriteFile | RemoveFile) -> None:
-    """Write or remove a file on this machine; a file that exists keeps its mode, owner and place behind a link."""
+    """Write or remove a file on this machine; a file that exists keeps its mode, owner and place behind a link.
+
+    The user of Nova's services reads it, also if the umask of an administrator is 077.
+    """
     path = Path(operation.path)
     if isinstance(operation, RemoveFile):
         path.unlink()
@@ -49,7 +52,7 @@ def carry_out(operation: WriteFile | RemoveFile) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     owner = None if operation.before is None else path.stat()
     mode = int(operation.mode, 8) if owner is None else owner.st_mode & 0o777
-    write_atomic(path.resolve(), operation.content, mode=mode, owner=owner)
+    write_atomic(path.resolve(), operation.content, mode=mode, exact=True, owner=owner)
 
 
 def _placed(files: Iterable[RenderedFile], root: Path) -> list[tuple[RenderedFile, Path]]:

@@ -78,7 +78,7 @@ def save(image: HostImage, out: Path) -> list[Path]:
     for path, file in contents.items():
         try:
             (out / path).parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(out / path, file.content, mode=int(file.mode, 8))
+            write_atomic(out / path, file.content, mode=int(file.mode, 8), exact=True)
         except OSError as error:
             raise file_error(PlanError, "can't write the file", out / path, error) from error
     return [out / path for path in contents]

@@ -84,6 +84,23 @@ def test_the_umask_opens_no_private_directory(tmp_path: Path) -> None:
         make_private_directory(tmp_path / "file/b")
 
 
+def test_the_umask_applies_to_new_files_alone(tmp_path: Path) -> None:
+    """A replaced file keeps its mode; one that another user reads gets all of its bits."""
+    replaced = tmp_path / "replaced"
+    replaced.touch()
+    replaced.chmod(0o640)
+    before = os.umask(0o027)
+    try:
+        write_atomic(tmp_path / "new", "", mode=0o644)
+        write_atomic(tmp_path / "exact", "", mode=0o644, exact=True)
+        write_atomic(replaced, "", mode=0o640, owner=replaced.stat())
+        assert os.umask(0o027) == 0o027
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    assert modes == {"new": 0o640, "exact": 0o644, "replaced": 0o640}
+
+
 @pytest.mark.parametrize(
     ("number", "remedy"),
     [

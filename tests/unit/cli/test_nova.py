@@ -1,6 +1,7 @@
 """``gpustack nova render``: what is printed and written, and how it ends."""
 
 import json
+import os
 from pathlib import Path
 from typing import get_args
 
@@ -36,7 +37,11 @@ def test_one_file_is_printed_as_it_is(capsys, spec):
 
 def test_writing_twice_changes_nothing_the_second_time(capsys, spec, tmp_path):
     out = tmp_path / "out"
-    assert "3 files written below" in run(capsys, "render", spec, "--snapshot", SNAPSHOT, "--out", out)[2]
+    before = os.umask(0o077)  # of administrators; Nova's user must read the files
+    try:
+        assert "3 files written below" in run(capsys, "render", spec, "--snapshot", SNAPSHOT, "--out", out)[2]
+    finally:
+        os.umask(before)
     times = {path: path.stat().st_mtime_ns for path in out.rglob("*.conf")}
     assert len(times) == 3
     assert all(path.stat().st_mode & 0o777 == 0o644 for path in times)
