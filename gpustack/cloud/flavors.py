@@ -16,7 +16,18 @@ from gpustack.base.errors import CloudError
 from gpustack.cloud import Connection, identity
 from gpustack.cloud.microversions import FLAVOR_SPECS, VALIDATED_SPECS, Microversion
 from gpustack.cloud.session import CONFLICT, MISSING, find, get, listing, newest, request, tolerating, well_formed
-from gpustack.spec.extra_specs import AFFINITY, ALIAS, CPU_POLICY, HIDE, NAMESPACE, NUMA_NODES, OLD_HIDE, PAGE_SIZE
+from gpustack.spec.extra_specs import (
+    AFFINITY,
+    ALIAS,
+    CPU_POLICY,
+    HIDE,
+    MAXPHYSADDR,
+    MAXPHYSADDR_BITS,
+    NAMESPACE,
+    NUMA_NODES,
+    OLD_HIDE,
+    PAGE_SIZE,
+)
 
 _EPHEMERAL = "OS-FLV-EXT-DATA:ephemeral"
 _PUBLIC = "os-flavor-access:is_public"
@@ -28,8 +39,12 @@ _KNOWN = {
     PAGE_SIZE: "small|large|any|[0-9]+([kKMGT]i?)?(b|bit|B)?",
     HIDE: "true",
     OLD_HIDE: "true",
+    MAXPHYSADDR: "emulate|passthrough",
+    MAXPHYSADDR_BITS: "[1-9][0-9]*",
 }
 """Extra specs that gpustack writes, with patterns of the values that every release accepts."""
+_UNVALIDATED = {MAXPHYSADDR, MAXPHYSADDR_BITS}
+"""Extra specs that Nova reads and refuses where it validates: up to 2026.2, it has no validator for them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,15 +174,18 @@ class FlavorCloud(Generic[F]):
         }
         self._send("POST", "/flavors", f"create {name}", {"flavor": flavor})
 
-    def set_extra_specs(self, flavor_id: str, specs: dict[str, str], *, restored: bool = False) -> None:
-        """Set extra specs atomically.
+    def set_extra_specs(self, flavor_id: str, specs: Mapping[str, str], *, restored: bool = False) -> None:
+        """Set extra specs atomically, except those that no release validates: they follow if Nova accepts the others.
 
         :param restored: whether the flavor had them before: Nova may have accepted them without validation.
         """
         path = f"/flavors/{flavor_id}/os-extra_specs"
-        judged = not restored and any(needs_judging(*extra_spec) for extra_spec in specs.items())
-        version = self._writing if judged else FLAVOR_SPECS
-        self._send("POST", path, "set extra specs", {"extra_specs": specs}, version=version)
+        if not restored and any(needs_judging(*extra_spec) for extra_spec in specs.items()):
+            body = {"extra_specs": {k: v for k, v in specs.items() if k not in _UNVALIDATED or needs_judging(k, v)}}
+            self._send("POST", path, "set extra specs", body, version=self._writing)
+            specs = {key: value for key, value in specs.items() if key not in body["extra_specs"]}
+        if specs:
+            self._send("POST", path, "set extra specs", {"extra_specs": specs})
 
     def unset_extra_spec(self, flavor_id: str, key: str) -> None:
         """Remove an extra spec; a missing one is not an error."""

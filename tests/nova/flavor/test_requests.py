@@ -64,6 +64,7 @@ flavors:
     disk: 20
     access: [teaching, admin]
     mem_page_size: large
+    maxphysaddr: passthrough
   new:
     model: k4200
     vcpus: 2
@@ -222,6 +223,14 @@ def test_several_at_a_time(empty: Proxied) -> None:
         assert not apply(api, plan(api, flavors_of(text)).operations, jobs=8)
         assert not plan(api, flavors_of(text)).operations
         assert len(empty.traffic.writes) == 40
+
+
+def test_nova_accepts_an_extra_spec_without_a_validator(empty: Proxied) -> None:
+    wide = "{model: k4200, vcpus: 1, ram: 1GiB, disk: 1, maxphysaddr: passthrough, secure_boot: true}"
+    with empty.connection() as connection:
+        api = present_flavors(connection)
+        assert not apply(api, plan(api, flavors_of(f"{HEAD}flavors: {{f: {wide}}}\n")).operations)
+        assert api.flavors()[0].extra_specs["hw:maxphysaddr_mode"] == "passthrough"
 
 
 def test_nova_judges_other_extra_specs_and_nothing_is_left(

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from gpustack.base.errors import CloudError
+from gpustack.cloud import flavors
 from gpustack.cloud.flavors import Flavor, FlavorCloud
+from gpustack.cloud.microversions import Microversion
 from support.fleet_cloud import StandIn
 
 
@@ -34,3 +36,30 @@ def test_hidden_extra_specs_are_an_error() -> None:
     cloud = StandIn({"compute /flavors/detail": (200, {"flavors": [{"id": "1"}]})})
     with pytest.raises(CloudError, match="does not show the extra specs"):
         FlavorCloud(cloud.connection, Flavor).flavors()
+
+
+@pytest.mark.parametrize(
+    ("specs", "sent"),
+    [
+        ({"hw:maxphysaddr_mode": "passthrough"}, [("2.61", {"hw:maxphysaddr_mode": "passthrough"})]),
+        (
+            {"hw:maxphysaddr_mode": "passthrough", "hw:maxphysaddr_bits": "0", "os:secure_boot": "required"},
+            [
+                ("2.86", {"hw:maxphysaddr_bits": "0", "os:secure_boot": "required"}),
+                ("2.61", {"hw:maxphysaddr_mode": "passthrough"}),
+            ],
+        ),
+        ({"pci_passthrough:alias": "a:1", "os:secure_boot": "required"}, [("2.86", None)]),
+    ],
+)
+def test_extra_specs_without_a_validator_are_not_validated(
+    monkeypatch: pytest.MonkeyPatch, specs: dict[str, str], sent: list[Any]
+) -> None:
+    requests = []
+
+    def request(*_target: object, version: Microversion, body: dict[str, Any]) -> None:
+        requests.append((version.number, body["extra_specs"]))
+
+    monkeypatch.setattr(flavors, "request", request)
+    FlavorCloud(StandIn().connection, Flavor).set_extra_specs("1", specs)
+    assert requests == [(version, part or specs) for version, part in sent]
