@@ -1,9 +1,10 @@
 """Reasons for closed hosts as changes, for all who close hosts: a reason is added or ended, and the others stay."""
 
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import Any, ClassVar, Self
 
 from gpustack.changes.change import CloudChange
-from gpustack.cloud import Connection, closed
+from gpustack.cloud import Connection, closed, compute
 from gpustack.cloud.closed import MAINTENANCE, Reasons
 from gpustack.cloud.compute import Service
 
@@ -27,6 +28,14 @@ class ReasonChange(CloudChange):
         if left:
             return f"end the reason {reason}; host stays closed: {left}"
         return f"enable nova-compute of {host}: {reason} ended"
+
+    def remaining(self, cloud: Connection) -> Self | None:
+        """With the other reasons of now: they decide whether the host opens."""
+        host, reason = self.about["host"], self.about["reason"]
+        if not compute.services(cloud, host):
+            return None
+        left = "" if self.wanted else str(closed.reasons_of(closed.service_of(cloud, host)).minus(reason))
+        return replace(self, about={**self.about, "left": left})
 
     def read(self, api: Connection) -> bool:
         return self.about["reason"] in closed.reasons_of(closed.service_of(api, self.about["host"])).own

@@ -88,14 +88,30 @@ class LockHolder:
 @contextlib.contextmanager
 def held(
     connection: Connection | None, head: RunHead, warn: Callable[[str], None], *, seconds: float = WAIT
-) -> Iterator[None]:
-    """Hold both locks of a cloud for a run.
+) -> Iterator[bool]:
+    """Hold both locks of a cloud for a run; yields whether another run had one of them.
 
     :param connection: None to hold the lock on this machine only.
     :param warn: is called with warnings.
     :param seconds: how long to wait for another run.
     :raises LockedError: if another run holds one of them.
     """
+    with contextlib.ExitStack() as stack:
+        waited = False
+        try:
+            stack.enter_context(_both(connection, head, warn, 0))
+        except LockedError as other:
+            if not seconds:
+                raise
+            warn(f"{other.what}; waiting for its end, at most {seconds:g} seconds")
+            waited = True
+        if waited:
+            stack.enter_context(_both(connection, head, warn, seconds))
+        yield waited
+
+
+@contextlib.contextmanager
+def _both(connection: Connection | None, head: RunHead, warn: Callable[[str], None], seconds: float) -> Iterator[None]:
     user, host = user_name(), platform.node()
     with contextlib.ExitStack() as stack:
         stack.enter_context(on_this_machine(head.cloud.key, seconds=seconds))

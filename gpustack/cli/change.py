@@ -439,9 +439,10 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
         """
 
         def tell(outcome: ChangeOutcome) -> None:
-            if outcome.detail:
+            unchanged = "unchanged: it has this value already" if outcome.result is ChangeResult.UNCHANGED else ""
+            if detail := outcome.detail or unchanged:
                 name = printable(outcome.change.name, keep="")
-                self.report(f"{name}: {outcome.detail}", error=outcome.result not in SUCCESSFUL)
+                self.report(f"{name}: {detail}", error=outcome.result not in SUCCESSFUL)
 
         apis = {change.object_kind: self.client(type(change), parsed_args) for change in changes}
         outcomes = run(changes, apis, None, tell=tell)

@@ -16,34 +16,23 @@ from gpustack.base.errors import CloudError
 from gpustack.cloud import Connection, identity
 from gpustack.cloud.microversions import FLAVOR_SPECS, VALIDATED_SPECS, Microversion
 from gpustack.cloud.session import CONFLICT, MISSING, find, get, listing, newest, request, tolerating, well_formed
-from gpustack.spec.extra_specs import (
-    AFFINITY,
-    ALIAS,
-    CPU_POLICY,
-    HIDE,
-    MAXPHYSADDR,
-    MAXPHYSADDR_BITS,
-    NAMESPACE,
-    NUMA_NODES,
-    OLD_HIDE,
-    PAGE_SIZE,
-)
+from gpustack.spec import extra_specs as keys
 
 _EPHEMERAL = "OS-FLV-EXT-DATA:ephemeral"
 _PUBLIC = "os-flavor-access:is_public"
 _KNOWN = {
-    ALIAS: r"[^\s:,]+:[1-9][0-9]*(,[^\s:,]+:[1-9][0-9]*)*",
-    AFFINITY: "required|preferred|legacy",
-    NUMA_NODES: "[1-9][0-9]*",
-    CPU_POLICY: "shared|dedicated",
-    PAGE_SIZE: "small|large|any|[0-9]+([kKMGT]i?)?(b|bit|B)?",
-    HIDE: "true",
-    OLD_HIDE: "true",
-    MAXPHYSADDR: "emulate|passthrough",
-    MAXPHYSADDR_BITS: "[1-9][0-9]*",
+    keys.ALIAS: r"[^\s:,]+:[1-9][0-9]*(,[^\s:,]+:[1-9][0-9]*)*",
+    keys.AFFINITY: "required|preferred|legacy",
+    keys.NUMA_NODES: "[1-9][0-9]*",
+    keys.CPU_POLICY: "shared|dedicated",
+    keys.PAGE_SIZE: "small|large|any|[0-9]+([kKMGT]i?)?(b|bit|B)?",
+    keys.HIDE: "true",
+    keys.OLD_HIDE: "true",
+    keys.MAXPHYSADDR: "emulate|passthrough",
+    keys.MAXPHYSADDR_BITS: "[1-9][0-9]*",
 }
 """Extra specs that gpustack writes, with patterns of the values that every release accepts."""
-_UNVALIDATED = {MAXPHYSADDR, MAXPHYSADDR_BITS}
+_UNVALIDATED = {keys.MAXPHYSADDR, keys.MAXPHYSADDR_BITS}
 """Extra specs that Nova reads and refuses where it validates: up to 2026.2, it has no validator for them."""
 
 
@@ -249,7 +238,7 @@ class FlavorCloud(Generic[F]):
 
 def needs_judging(key: str, value: str) -> bool:
     """Whether Nova should validate an extra spec, because not every release accepts it."""
-    if key.startswith(NAMESPACE):
+    if key.startswith(keys.NAMESPACE):
         return False
     return key not in _KNOWN or re.fullmatch(_KNOWN[key], value) is None
 

@@ -190,6 +190,22 @@ def test_a_change_is_plain_data_and_an_undo_ends_only_its_own_reason() -> None:
     assert change.permitted() == ""
 
 
+def test_an_undo_names_the_reasons_of_now() -> None:
+    """When the change was made, it was the only reason; a GPU that was closed since keeps the host closed."""
+    nova = NovaModel(Reasons())
+    change = reason_change(service_of(nova.connection, "gpu1"), FIRST, "no reset", close=True, why="a test")
+    for others, text in (
+        (Reasons(), f"enable nova-compute of gpu1: {FIRST} ended"),
+        (Reasons().plus(SECOND, "ECC"), f"end the reason {FIRST}; host stays closed: {SECOND} out of service (ECC)"),
+    ):
+        nova.service |= _status(others.plus(FIRST, "no reset"))
+        back = change.reverse().remaining(nova.connection)
+        assert back is not None
+        assert back.describe() == text
+    gone = StandIn({"compute /os-services": (200, {"services": []})})
+    assert change.reverse().remaining(gone.connection) is None
+
+
 def test_a_service_that_was_created_again_is_open() -> None:
     """Its reasons are gone: the next run adds them."""
     nova = NovaModel(Reasons())

@@ -10,14 +10,16 @@ import threading
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 import pytest
 
 from gpustack.base.errors import JournalError, LockedError
 from gpustack.changes import lock
+from gpustack.changes.journal import RunHead
 from gpustack.changes.lock import LockHolder, on_this_machine
+from gpustack.cloud import Connection
 from gpustack.cloud.session import Refused
 from gpustack.nova_options.aggregates import Aggregate
 
@@ -189,3 +191,20 @@ def test_one_run_at_a_time_on_this_machine(tmp_path: Path, monkeypatch: pytest.M
         assert f"another run changes this cloud: process {os.getpid()}\n" in done.stderr
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.stdout == "in\n"
+
+
+def test_a_run_that_waited_knows_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plan was made before the other run ended, so the other run's changes may require more."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    api, warnings, head = Aggregates(), list[str](), RunHead(id="mine", command="cloud apply", changes=[])
+    held(api, timedelta())
+    monkeypatch.setattr(lock, "compute", api)
+    with pytest.raises(LockedError), lock.held(cast("Connection", api), head, pytest.fail, seconds=0):
+        pass
+    monkeypatch.setattr(lock.time, "sleep", lambda _seconds: api.delete_aggregate(None, api.number))
+    with lock.held(cast("Connection", api), head, warnings.append) as waited:
+        assert waited
+    assert warnings[0].startswith("another run changes this cloud: other of eve on far")
+    assert warnings[0].endswith("; waiting for its end, at most 30 seconds")
+    with lock.held(cast("Connection", api), head, pytest.fail) as waited:
+        assert not waited
