@@ -178,16 +178,10 @@ class Play(Results):
         write_atomic(chosen, limit_of(name.rpartition("@")[2] for name in names), mode=0o600)
         return inventory, f"@{chosen}"
 
-    def _summarize(
-        self, parsed_args: argparse.Namespace, records: Sequence[HostRecord], *, checked: bool = False
-    ) -> None:
-        """Print the summary, and leave the record of the run."""
-        super()._summarize(parsed_args, records, checked=checked)
-        save(replace(self._run, checked=checked, hosts=tuple(records)), self._record)
-
     def after(self, parsed_args: argparse.Namespace) -> None:
-        """End with the error of the most severe outcome."""
+        """Leave the record of the run, and end with the error of the most severe outcome."""
         self.report(f"log: {self._log}")
+        save(replace(self._run, checked=getattr(parsed_args, "check", False), hosts=self._records), self._record)
         if error := verdict(self._records, f"see the log: {self._log}"):
             raise error
 
@@ -268,8 +262,9 @@ class _Change(Play):
                     finished = self._play(self.playbook, listener, hosts=names)
                 for record in ready:
                     record.outcome = RunOutcome.NOT_BEGUN
+                self._summarize(parsed_args, [finished.get(name, record) for name, record in planned.items()])
+                for record in ready:
                     note(finished.get(record.host, record))
-            self._summarize(parsed_args, [finished.get(name, record) for name, record in planned.items()])
 
     def _ask(self, parsed_args: argparse.Namespace, ready: Sequence[HostRecord]) -> None:
         if parsed_args.yes:

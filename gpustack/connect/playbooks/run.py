@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from gpustack.base.errors import ApplyError, GpustackError, UsageError
-from gpustack.base.files import collection_dir, write_atomic
+from gpustack.base.files import collection_dir, file_error, write_atomic
 from gpustack.base.text import LAYOUT, printable
 from gpustack.connect.playbooks.record import Record
 
@@ -251,12 +251,15 @@ def play(call: Call, log: Path, directory: Path, listener: Callable[[Record, Seq
     start = log.stat().st_size
     record = Record(checked=call.check)
     reading, writing = os.pipe()
-    with os.fdopen(reading, encoding="utf-8") as events, log.open("ab") as stream, ExitStack() as stack:
+    with os.fdopen(reading, encoding="utf-8") as events, log.open("ab", buffering=0) as stream, ExitStack() as stack:
         variables = environment(writing, directory)
-        stream.write(
-            f"# ANSIBLE_CONFIG={variables['ANSIBLE_CONFIG']}\n$ ansible-playbook {shlex.join(argv[5:])}\n".encode()
-        )
-        stream.flush()
+        command = f"$ ansible-playbook {shlex.join(argv[5:])}"
+        try:
+            stream.write(f"# ANSIBLE_CONFIG={variables['ANSIBLE_CONFIG']}\n{command}\n".encode())
+        except OSError as error:
+            os.close(writing)
+            what = f"the playbook {call.playbook} was not begun, as its log can't be written"
+            raise file_error(ApplyError, what, log, error) from error
         printed = stack.enter_context(printable_log(stream))
         try:
             process = subprocess.Popen(
@@ -316,8 +319,8 @@ def _copy(reading: int, log: BinaryIO) -> None:
     # The log is closed after _PATIENCE seconds.
     with suppress(ValueError), open(reading, encoding="utf-8", errors="replace", newline="") as texts:
         while piece := texts.readline(_PIECE):
-            log.write(printable(piece, keep=LAYOUT).encode())
-            log.flush()
+            with suppress(OSError):  # a full disk: without a reader, Ansible would end between two changes of a host
+                log.write(printable(piece, keep=LAYOUT).encode())
 
 
 def as_files(values: Sequence[str], directory: Path) -> list[str]:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.base.errors import UsageError
-from gpustack.connect.playbooks.run import Call, as_files, configuration, environment
+from gpustack.base.errors import ApplyError, UsageError
+from gpustack.connect.playbooks.run import Call, as_files, configuration, environment, play, printable_log
 
 
 @pytest.fixture
@@ -134,3 +134,19 @@ def test_extra_variables_travel_in_private_files(tmp_path):
     assert json.loads(Path(second[1:]).read_text(encoding="utf-8")) == {"a": "1", "b": "two words"}
     assert [Path(f[1:]).read_text(encoding="utf-8") for f in (third, fourth)] == ["{c: 3}", '{"d": "x"}']
     assert {Path(f[1:]).stat().st_mode & 0o777 for f in (second, third, fourth)} == {0o600}
+
+
+FULL = Path("/dev/full")
+
+
+def test_a_full_disk_does_not_end_ansible() -> None:
+    """Its output has a reader until its end: it would otherwise end between two changes of a host."""
+    text = b"TASK [Write the files]\n" * 10_000
+    with FULL.open("ab", buffering=0) as log, printable_log(log) as descriptor:
+        subprocess.run(["cat"], input=text, stdout=descriptor, check=True)
+
+
+def test_no_playbook_begins_without_its_log(tmp_path: Path) -> None:
+    with pytest.raises(ApplyError, match=r"the playbook plan was not begun, .*: No space left on device") as caught:
+        play(Call(playbook="plan", inventory=["none"]), FULL, tmp_path, lambda *_event: None)
+    assert caught.value.where == str(FULL)
