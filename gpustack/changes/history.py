@@ -1,7 +1,9 @@
 """The runs of this user, newest first, with what became of each. Pure but for reading the journals."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpustack.base.errors import JournalError
@@ -15,22 +17,35 @@ class HistoryEntry:
 
     :ivar state: ``done``, ``failed``, ``unfinished``, ``undone``, ``partly undone``; ``unknown`` in records of 0.1.0.
     :ivar done: the number of changes that were made.
+    :ivar planned: the number of changes of its plan.
     """
 
     record: RunRecord
     state: str
     done: int
+    planned: int
+
+    @property
+    def summary(self) -> HistoryEntry:
+        """The entry without the changes, of which thousands of runs have too many for the memory."""
+        head = self.record.head.model_copy(update={"changes": []})
+        return replace(self, record=RunRecord(path=self.record.path, head=head))
 
 
-def history(records: Iterable[RunRecord]) -> list[HistoryEntry]:
-    """The entries of runs, in the order of ``records``."""
-    known = list(records)
-    made = (record for record in reversed(known) if record.head.undoes and _count(record, ChangeResult.DONE))
-    undos = {record.head.undoes: record for record in made}
-    return [
-        HistoryEntry(record=record, state=_state(record, undos), done=_count(record, ChangeResult.DONE))
-        for record in known
-    ]
+def history(records: Iterable[RunRecord]) -> Iterator[HistoryEntry]:
+    """The entries of runs, one at a time.
+
+    :param records: newest first, so that an undo comes before its run; one that does not, of edited records, counts
+        for nothing.
+    """
+    undone: dict[str, str] = {}
+    for record in records:
+        head, done = record.head, sum(result is ChangeResult.DONE for result in record.results.values())
+        state = undone.get(head.id) or record.state
+        if head.undoes and done:
+            effect = "undone" if record.state == "done" else "partly undone"
+            undone.setdefault(head.undoes, "" if state == "undone" else effect)
+        yield HistoryEntry(record=record, state=state, done=done, planned=len(head.changes))
 
 
 def former_gpus(path: Path) -> list[HistoryEntry]:
@@ -49,20 +64,8 @@ def former_gpus(path: Path) -> list[HistoryEntry]:
             head = RunHead(id=f"gpus-{number}", command=command, at=line["at"], changes=[planned])
         except (LookupError, TypeError, ValueError) as error:
             raise JournalError(f"line {number} is no change of a GPU", where=str(path)) from error
-        entries.append(HistoryEntry(record=RunRecord(path=path, head=head), state="unknown", done=0))
+        entries.append(HistoryEntry(record=RunRecord(path=path, head=head), state="unknown", done=0, planned=1))
     return entries[::-1]
-
-
-def _state(record: RunRecord, undos: Mapping[str, RunRecord]) -> str:
-    undo = undos.get(record.head.id)
-    others = {run: other for run, other in undos.items() if run != record.head.id}  # edited records may form a circle
-    if undo is None or _state(undo, others) == "undone":
-        return record.state
-    return "undone" if undo.state == "done" else "partly undone"
-
-
-def _count(record: RunRecord, result: ChangeResult) -> int:
-    return sum(of is result for of in record.results.values())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,7 @@
 """``gpustack history``: the changes that gpustack made, from the journals of this user."""
 
 import argparse
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
 
@@ -40,19 +41,21 @@ gpustack history 20261124T061500123456Z -f json"""
             run = journal.find(parsed_args.change, former())
             parsed_args.no_cloud = not run.head.cloud.auth_url  # its undo needs the hosts or the databases
             return table(parsed_args, _operations(run), run.head.changes)
-        readable = []
+        since, name = parsed_args.since, parsed_args.object
+        entries = [entry.summary for entry in history(self._readable()) if _matches(entry, since, name)]
+        try:
+            entries += [entry for entry in former_gpus(state_dir() / "gpus.jsonl") if _matches(entry, since, name)]
+        except JournalError as error:
+            self.report(str(error), error=True)
+        return table(parsed_args, _RUNS, entries)
+
+    def _readable(self) -> Iterator[RunRecord]:
+        """The runs, newest first; unreadable ones are reported."""
         for path, record in journal.records():
             if isinstance(record, JournalError):
                 self.report(f"{path}: {record.what}", error=True)
             else:
-                readable.append(record)
-        listed = history(readable)
-        try:
-            listed += former_gpus(state_dir() / "gpus.jsonl")
-        except JournalError as error:
-            self.report(str(error), error=True)
-        entries = [entry for entry in listed if _matches(entry, parsed_args.since, parsed_args.object)]
-        return table(parsed_args, _RUNS, entries)
+                yield record
 
 
 _RUNS: tuple[Column[HistoryEntry], ...] = (
@@ -62,7 +65,7 @@ _RUNS: tuple[Column[HistoryEntry], ...] = (
     Column("Command", lambda entry: entry.record.head.command, "Command"),
     Column("Cloud", lambda entry: str(entry.record.head.cloud), "Cloud"),
     Column("Spec", lambda entry: entry.record.head.spec, "Spec", lambda entry: entry.record.head.spec or " "),
-    Column("Done", lambda entry: f"{entry.done}/{len(entry.record.head.changes)}", "Done"),
+    Column("Done", lambda entry: f"{entry.done}/{entry.planned}", "Done"),
     Column("State", lambda entry: entry.state, "State"),
 )
 

@@ -42,20 +42,34 @@ def test_an_undo_changes_the_state_of_its_run(undo: RunRecord | None, state: str
 
 def test_edited_records_that_undo_each_other_are_listed() -> None:
     runs = [record("b", DONE, undoes="a"), record("a", DONE, undoes="b"), record("0", DONE, undoes="0")]
-    assert [entry.state for entry in history(runs)] == ["done", "done", "undone"]
+    assert [entry.state for entry in history(runs)] == ["done", "undone", "done"]
+
+
+def test_thousands_of_undos_of_undos_are_listed() -> None:
+    ids = [f"{number:04}" for number in range(2000)]
+    runs = [record(run, DONE, undoes=before) for run, before in zip(ids, ["", *ids], strict=False)]
+    assert [entry.state for entry in history(reversed(runs))] == ["done", "undone"] * 1000
+
+
+def test_a_summary_keeps_the_counts_alone() -> None:
+    (entry,) = history([record("a", DONE, FAILED)])
+    summary = entry.summary
+    assert (summary.done, summary.planned, summary.state) == (1, 2, "failed")
+    assert not summary.record.head.changes
+    assert not summary.record.results
 
 
 def test_an_entry_counts_what_was_made() -> None:
     (entry,) = history([record("a", DONE, FAILED, DONE)])
-    assert (entry.done, len(entry.record.head.changes), entry.state) == (2, 3, "failed")
+    assert (entry.done, entry.planned, len(entry.record.head.changes), entry.state) == (2, 3, 3, "failed")
 
 
 def test_the_newest_undo_counts() -> None:
     older, newer = record("u1", FAILED, undoes="a"), record("u2", DONE, undoes="a")
-    assert history([newer, older, record("a", DONE)])[-1].state == "undone"
+    assert [*history([newer, older, record("a", DONE)])][-1].state == "undone"
 
 
 @pytest.mark.parametrize("results", [(ChangeResult.UNCHANGED,), (ChangeResult.SKIPPED, ChangeResult.NOT_BEGUN)])
 def test_an_undo_of_an_undone_run_keeps_its_state(results: tuple[ChangeResult, ...]) -> None:
     first, second = record("u1", DONE, undoes="a"), record("u2", *results, undoes="a")
-    assert history([second, first, record("a", DONE)])[-1].state == "undone"
+    assert [*history([second, first, record("a", DONE)])][-1].state == "undone"
