@@ -14,6 +14,7 @@ from gpustack.fleet.index import Answers, Row, RowVerdict
 from gpustack.fleet.model import Gap, Source
 from gpustack.hosts.facts.model import Host
 from gpustack.novadb import hardware
+from gpustack.novadb.databases import reusing_connections
 from gpustack.novadb.nodes import numa_nodes
 from gpustack.novadb.owners import InstanceRecord, records
 from gpustack.novadb.read import CellReader
@@ -37,6 +38,7 @@ def with_facts(sources: Sources, hosts: Sequence[Host]) -> Sources:
     return replace(sources, hardware=hardware.hardware(hosts)) if hosts else sources
 
 
+@reusing_connections()
 def cells(sources: Sources) -> tuple[Answers, Sequence[Cell]]:
     """Read the rows, their owners and the verdicts of all cells; a cell that cannot be read becomes a gap.
 
@@ -133,6 +135,7 @@ def _server(record: InstanceRecord) -> Server:
     )
 
 
+@reusing_connections()
 def allocation_verdicts(
     sources: Sources, read: Sequence[Cell], devices: Sequence[allocations.Provider], cloud: Connection
 ) -> tuple[tuple[RowVerdict, ...], tuple[Gap, ...]]:

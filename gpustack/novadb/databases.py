@@ -7,9 +7,11 @@ import os
 import re
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
@@ -92,9 +94,14 @@ def database(name: str, url: str) -> Database:
     return Database(name=name, url=connection_options.accepted(parsed.set(drivername=_DRIVERS[kind]), name))
 
 
-def engine(of: Database, **arguments: object) -> sa.Engine:
+_CLOSED: Mapping[str, Any] = {"poolclass": sa.NullPool}
+_REUSED: Mapping[str, Any] = {"poolclass": sa.QueuePool, "pool_size": 1, "max_overflow": -1, "pool_pre_ping": True}
+
+
+def engine(of: Database, pool: Mapping[str, Any] = _CLOSED, **arguments: object) -> sa.Engine:
     """Return an engine whose connections are closed after use.
 
+    :param pool: otherwise, what becomes of them.
     :param arguments: arguments for the driver.
     :raises DatabaseError: if the connection is invalid, or its SQLite file does not exist (SQLite would create an empty
         one).
@@ -106,7 +113,7 @@ def engine(of: Database, **arguments: object) -> sa.Engine:
         raise DatabaseError("there is no such database file", where=of.where, remedy="check the path of the connection")
     arguments |= connection_options.arguments(of.url)
     try:
-        opened = sa.create_engine(of.url, poolclass=sa.NullPool, hide_parameters=True, connect_args=arguments)
+        opened = sa.create_engine(of.url, **pool, hide_parameters=True, connect_args=arguments)
     except (SQLAlchemyError, *_MISUSED) as error:
         raise _misused(of, error) from None
     sa.event.listen(opened, "connect", lambda connection, _record: connection_options.unlimited(of.url, connection))
@@ -157,6 +164,32 @@ def errors_of(database: Database) -> Iterator[None]:
         raise unreachable(database, error) from None
 
 
+_engines: ContextVar[dict[Database, sa.Engine] | None] = ContextVar("engines", default=None)
+
+
+@contextmanager
+def reusing_connections() -> Iterator[None]:
+    """Let the snapshots of a database follow each other on one connection, each in a transaction of its own.
+
+    Each cell looks for owners in all others: the number of new connections would grow with the square of the cells.
+    """
+    engines: dict[Database, sa.Engine] = {}
+    token = _engines.set(engines)
+    try:
+        yield
+    finally:
+        _engines.reset(token)
+        for opened in engines.values():
+            opened.dispose()
+
+
+def _engine(of: Database) -> sa.Engine:
+    if (engines := _engines.get()) is None:
+        return engine(of)
+    engines[of] = engines.get(of) or engine(of, _REUSED)
+    return engines[of]
+
+
 @contextmanager
 def snapshot(of: Database) -> Iterator[sa.Connection]:
     """Open a read-only connection that sees one consistent state of the database while it is open.
@@ -166,7 +199,7 @@ def snapshot(of: Database) -> Iterator[sa.Connection]:
 
     :raises DatabaseError: if the database cannot be reached or read; the message never contains the password.
     """
-    with errors_of(of), connected(engine(of), of) as connection:
+    with errors_of(of), connected(_engine(of), of) as connection:
         _begin_reading(connection)
         yield connection
 

@@ -250,6 +250,7 @@ def settled(plan: CleanupPlan, answers: Mapping[str, Usage]) -> CleanupPlan:
     return replace(plan, verdicts=tuple(verdicts))
 
 
+@databases.reusing_connections()
 def make(
     sources: Sources, selection: Selection, cloud: Connection | None = None, answers: Mapping[str, Usage] | None = None
 ) -> CleanupPlan:

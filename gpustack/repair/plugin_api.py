@@ -13,6 +13,7 @@ from typing import Any
 from gpustack.base.errors import DatabaseError, GpustackError
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.task_results import TaskResult, reported
+from gpustack.novadb.databases import reusing_connections
 from gpustack.novadb.reading import reading
 from gpustack.novadb.sources import Sources
 from gpustack.novadb.view import Clock, NodeView
@@ -53,6 +54,7 @@ class Restart:
         return ", ".join(sorted(address for address, users in self.usage.users.items() if users))
 
 
+@reusing_connections()
 def checked(restart: Restart, databases: Collection[str], unchecked: Collection[str]) -> TaskResult:
     """Return the objections to a restart, as plain data for the action plugin.
 

@@ -242,3 +242,30 @@ def test_what_a_driver_can_not_use_is_an_error_of_the_database(tmp_path: Path) -
     database = databases.database("cell1", f"sqlite:///{tmp_path}/nova.sqlite")
     with pytest.raises(DatabaseError, match="not acceptable"), databases.snapshot(database) as connection:
         connection.execute(sa.text("SELECT :number"), {"number": 2**70})
+
+
+def test_snapshots_on_one_connection_see_what_was_written_between(tmp_path: Path) -> None:
+    path = tmp_path / "nova.sqlite"
+    with sqlite3.connect(path) as writer:
+        writer.execute("CREATE TABLE seen (number INTEGER)")
+    known = databases.database("cell1", f"sqlite:///{path}")
+    counts, connections = [], []
+    with databases.reusing_connections():
+        for _ in range(3):
+            with databases.snapshot(known) as connection:
+                connections.append(connection.connection.dbapi_connection)
+                counts.append(connection.scalar(sa.text("SELECT count(*) FROM seen")))
+                with pytest.raises(sa.exc.SQLAlchemyError, match="readonly"):
+                    connection.execute(sa.text("INSERT INTO seen VALUES (1)"))
+            with sqlite3.connect(path) as writer:
+                writer.execute("INSERT INTO seen VALUES (1)")
+    assert counts == [0, 1, 2]
+    assert len(set(map(id, connections))) == 1
+
+
+def test_nested_snapshots_of_one_database_are_two(tmp_path: Path) -> None:
+    path = tmp_path / "nova.sqlite"
+    sqlite3.connect(path).close()
+    known = databases.database("cell1", f"sqlite:///{path}")
+    with databases.reusing_connections(), databases.snapshot(known) as outer, databases.snapshot(known) as inner:
+        assert outer.connection.dbapi_connection is not inner.connection.dbapi_connection

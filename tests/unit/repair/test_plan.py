@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from gpustack.base.errors import CloudError, DatabaseError
 from gpustack.novadb import tables
@@ -281,3 +282,21 @@ def test_placement_is_read_once_for_all_cells_unless_hosts_are_chosen(
     plan.make(Sources.from_nova_conf([tmp_path]), Selection(hosts=hosts), object())  # type: ignore[arg-type]
     assert len(reads) == read
     assert seen == [("cell1", given), ("cell2", given)]
+
+
+@pytest.mark.parametrize("count", [2, 6])
+def test_connections_grow_with_the_cells_and_not_with_their_square(count: int, tmp_path: Path) -> None:
+    urls = {}
+    for name in (f"cell{number}" for number in range(count)):
+        cell = CellFile(f"sqlite:///{tmp_path}/{name}.sqlite")
+        cell.device(cell.host(f"host-of-{name}"), GPU, "allocated", instance_uuid=f"gone-{name}", request_id="r1")
+        urls[name] = cell.url
+    sources = Sources.from_nova_conf([nova_conf(tmp_path, urls)])
+    opened: list[object] = []
+    listener = lambda *_event: opened.append(1)  # noqa: E731
+    sa.event.listen(sa.Pool, "connect", listener)
+    try:
+        assert len(plan.make(sources, Selection()).verdicts) == count
+    finally:
+        sa.event.remove(sa.Pool, "connect", listener)
+    assert len(opened) == count + 1  # and the API database
