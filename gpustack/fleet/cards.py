@@ -59,9 +59,10 @@ class Models:
     scheduled: bool | None = None
 
 
-def kinds_of(spec: Spec) -> Iterator[Kind]:
-    """The models of a spec as Placement has them."""
-    for name, model in spec.models.items():
+def kinds_of(spec: Spec, names: Iterable[str] | None = None) -> Iterator[Kind]:
+    """The models of a spec, or those with the given names, as Placement has them."""
+    for name in spec.models if names is None else names:
+        model = spec.models[name]
         yield Kind(
             name=name,
             alias=spec.alias_of(name),
@@ -77,8 +78,8 @@ def vgpu_requests(spec: Spec) -> dict[str, tuple[str, frozenset[str]]]:
 
     The keys, such as ``VGPU CUSTOM_LARGE``, replace it.
     """
-    models = {name: model.vgpu.resource_class for name, model in spec.models.items() if model.vgpu}
-    pairs = [(klass, frozenset(own)) for name, klass in models.items() for own in ((), required_traits(spec, name))]
+    models = spec.vgpu_classes.items()
+    pairs = [(klass, frozenset(own)) for name, klass in models for own in ((), required_traits(spec, name))]
     return {" ".join((klass, *sorted(own))): (klass, own) for klass, own in pairs}
 
 
@@ -89,7 +90,7 @@ def requested_gpus(spec: Spec, specs: Mapping[str, str]) -> dict[str, int]:
     """
     gpus, traits_here = parse_alias(specs.get(ALIAS, "")), required_traits_of(specs)
     for klass, amount in requested_classes(specs).items():
-        models = [name for name, model in spec.models.items() if model.vgpu and model.vgpu.resource_class == klass]
+        models = [name for name, of_model in spec.vgpu_classes.items() if of_model == klass]
         exact = [name for name in models if traits_here.issuperset(required_traits(spec, name))]
         for alias in dict.fromkeys(map(spec.alias_of, exact or models)):
             gpus[alias] = gpus.get(alias, 0) + amount

@@ -167,11 +167,9 @@ def lookup(
     return next((card for card in known if subsystem in card.subsystems), default)
 
 
-@functools.cache
 def card_of_function(vendor: str, product: str) -> Card | None:
     """Return the card that has virtual functions with these ids; None if it is not in the catalogue."""
-    of_vendor = (card for card in cards() if card.vendor == vendor.lower())
-    return next((card for card in of_vendor if product.lower() in requirement_of(card).functions), None)
+    return _by_function().get((vendor.lower(), product.lower()))
 
 
 @functools.cache
@@ -286,6 +284,12 @@ def describe(
 def _by_id() -> Mapping[tuple[str, str], tuple[Card, ...]]:
     pairs = by_key(((card.vendor, card.product), card) for card in cards())
     return {ids: tuple(same) for ids, same in pairs.items()}
+
+
+@functools.cache
+def _by_function() -> Mapping[tuple[str, str], Card]:
+    first = reversed(cards())
+    return {(card.vendor, product): card for card in first for product in requirement_of(card).functions}
 
 
 @functools.cache

@@ -248,13 +248,28 @@ class Spec(SpecSection):
             for alias, selection in self.selections.items()
         }
 
+    @cached_property
+    def selecting(self) -> Mapping[str, list[str]]:
+        """The aliases of selections, by the models that they select."""
+        return by_key((model, alias) for alias, models in self.selected.items() for model in models)
+
     def aliases_of(self, model: str) -> tuple[str, ...]:
         """All aliases by which flavors request a model: its own, and those of selections."""
-        return (self.alias_of(model), *(alias for alias, models in self.selected.items() if model in models))
+        return (self.alias_of(model), *self.selecting.get(model, ()))
+
+    @cached_property
+    def by_alias(self) -> Mapping[str, list[str]]:
+        """The models that flavors request by an alias, in the order of the file."""
+        return by_key((alias, name) for name in self.models for alias in dict.fromkeys(self.aliases_of(name)))
 
     def models_of(self, alias: str) -> tuple[str, ...]:
         """The models that flavors request by an alias."""
-        return tuple(name for name in self.models if alias in self.aliases_of(name))
+        return tuple(self.by_alias.get(alias, ()))
+
+    @cached_property
+    def vgpu_classes(self) -> Mapping[str, str]:
+        """The resource classes of the models of vGPUs."""
+        return {name: model.vgpu.resource_class for name, model in self.models.items() if model.vgpu}
 
     @property
     def pooled(self) -> bool:

@@ -71,7 +71,8 @@ def restricted(spec: Spec) -> list[str]:
 def models_of(spec: Spec, flavor: Flavor) -> tuple[str, ...]:
     """The models whose GPUs an instance of a flavor can get: those that have one of the requested aliases."""
     aliases = {spec.alias_of(model) for _, models in by_model(flavor) for model in models}
-    return tuple(name for name in spec.models if not aliases.isdisjoint(spec.aliases_of(name)))
+    models = {name for alias in aliases for name in spec.models_of(alias)}
+    return tuple(filter(models.__contains__, spec.models))
 
 
 def by_model(flavor: Flavor) -> Iterator[tuple[int, Mapping[str, int]]]:

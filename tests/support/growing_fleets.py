@@ -20,7 +20,7 @@ from support.cellfile import CellFile, nova_conf
 from support.fleet_cloud import StandIn, instance, servers, with_devices
 from support.host_samples import Raw, snapshot
 
-DIMENSIONS = ("hosts", "patterns", "gpus", "models", "flavors", "projects", "aggregates", "findings", "vgpus")
+DIMENSIONS = ("hosts", "patterns", "gpus", "models", "flavors", "pairs", "projects", "aggregates", "findings", "vgpus")
 FIRST, SECOND = "0000:84:00", "0000:88:00"
 """The slots of the sample's GPUs."""
 _SIZE = {"ram": 4096, "vcpus": 2, "disk": 10}
@@ -35,6 +35,7 @@ class Sizes:
     :ivar gpus: further GPUs of the first host.
     :ivar models: further models of GPUs, of which the hosts have none.
     :ivar flavors: further flavors, which the cloud has.
+    :ivar pairs: further models, each with a flavor of its own that the cloud lacks.
     :ivar projects: further projects, each with a quota, a limit in the cloud and a stopped instance elsewhere.
     :ivar aggregates: further aggregates of the cloud, with all hosts.
     :ivar findings: further hosts in the databases, each with a stale row of ``pci_devices``.
@@ -46,6 +47,7 @@ class Sizes:
     gpus: int = 0
     models: int = 0
     flavors: int = 0
+    pairs: int = 0
     projects: int = 0
     aggregates: int = 0
     findings: int = 0
@@ -98,6 +100,9 @@ def spec(sizes: Sizes) -> dict[str, Any]:
     }
     for number in range(sizes.flavors):
         flavors[f"f{number}"] = {"model": "p100", "vcpus": 3 + number, "ram": "4GiB", "disk": 10}
+    for number in range(sizes.pairs):
+        models[f"pair{number}"] = {"match": {"vendor": "10de", "product": f"{0xA000 + number:04x}"}}
+        flavors[f"pair{number}"] = {"model": f"pair{number}", "vcpus": 2, "ram": "4GiB", "disk": 10}
     of_hosts = ["k4200", "p100"]
     patterns = dict.fromkeys(names(sizes)[: sizes.hosts], of_hosts)
     patterns |= {f"{name}*": of_hosts for name in names(sizes)[sizes.hosts :]}

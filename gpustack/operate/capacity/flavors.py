@@ -229,12 +229,8 @@ def _required(request: numa.BootRequest) -> set[str]:
 def _classes(spec: Spec, gpus: Mapping[str, int]) -> tuple[str, ...]:
     """The resource classes of the models behind the aliases."""
     models = {model for alias in gpus for model in spec.models_of(alias)}
-    names = {
-        kind.resource_class or "CUSTOM_PCI_{}_{}".format(*kind.ids).upper()
-        for kind in kinds_of(spec)
-        if kind.name in models
-    }
-    return tuple(sorted(names))
+    kinds = kinds_of(spec, models)
+    return tuple(sorted({kind.resource_class or "CUSTOM_PCI_{}_{}".format(*kind.ids).upper() for kind in kinds}))
 
 
 def _aggregate(specs: Mapping[str, str], *, every: bool) -> dict[str, str]:

@@ -78,6 +78,7 @@ class _View:
         self.kinds = tuple(_requested(spec))
         self.vgpus = vgpu_requests(spec)
         self.gpus = by_key((key(gpu.node), gpu) for gpu in sources.fleet.gpus if gpu.address)
+        self.devices = by_key((key(server.place), server.devices) for server in sources.fleet.servers)
         moving = any(server.moving for server in sources.fleet.servers)
         reasons = [_STALE, *(gap.reason for gap in sources.fleet.partial if gap.source is Source.NOVA)]
         reasons += ["instances that move may have GPUs on two hosts"] if moving else []
@@ -214,8 +215,7 @@ class _View:
         if judged is None or any(state is Readiness.UNKNOWN for _, _, state in judged):
             return None
         present = {(names, node): count for (names, node, state), count in judged.items() if state is Readiness.READY}
-        servers = (s for s in self.sources.fleet.servers if key(hypervisor.node) == key(s.place))
-        used = sum((Counter(server.devices) for server in servers), Counter[str]())
+        used = sum(map(Counter, self.devices.get(key(hypervisor.node), ())), Counter[str]())
         if not used or self.empty:
             return [Cards(aliases=names, node=node, count=count) for (names, node), count in present.items()]
         free: Counter[frozenset[str]] = Counter()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -266,6 +267,21 @@ def test_gpus_on_a_host_driver_are_not_counted() -> None:
     (host,) = hosts(OFF, sources("gpu1", facts=[facts("gpu1", 0x81, driver="nouveau")]))
     assert (host.cards, {*host.withheld.values()}) == ((), {1})
     assert {reason for _, reason in host.withheld} == {Reason.UNPREPARED}
+
+
+def test_each_instance_is_read_once_for_all_hosts() -> None:
+    class Counting(list[Any]):
+        reads = 0
+
+        def __iter__(self) -> Iterator[Any]:
+            Counting.reads += 1
+            return super().__iter__()
+
+    names = [f"gpu{number}" for number in range(1, 5)]
+    servers = Counting(server(f"vm-{name}", name) for name in names)
+    found = hosts(OFF, sources(*names, fleet=Fleet(servers=servers), facts=[facts(name, 0x81) for name in names]))  # type: ignore[arg-type]
+    assert len(found) == 4
+    assert Counting.reads <= 2
 
 
 def test_the_databases_count_instead_of_a_snapshot() -> None:
