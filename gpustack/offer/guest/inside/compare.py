@@ -24,6 +24,8 @@ _CAUSES = (*_REFUSALS, messages.OPEN_REQUIRED, messages.BAR_UNPLACED, messages.N
 # Messages of a probe that failed: if a driver is bound, a later probe succeeded.
 _OF_PROBE = (*_REFUSALS, messages.NOUVEAU, messages.PROBE_FAILED)
 _FAILURES = (messages.INIT_FAILED, messages.PROBE_FAILED)
+# Signs that a GPU is lost, so that its driver cannot start it.
+_LOST = ("xid-", "power-state", "reset-failed")
 _REPORTED = (*_REFUSALS, messages.OPEN_REQUIRED, messages.MISMATCH)
 
 # How messages of GPUs' drivers begin; others can be about any device of the bus.
@@ -42,7 +44,7 @@ def problems(facts: Dict[str, Any], expected: Optional[Dict[str, Any]] = None) -
         *_counted(facts, expected),
         *_unplaced(gpus, events),
         *(_of_event(event) for event in events if event["kind"] in _REPORTED),
-        *_of_signs(events),
+        *_of_signs(events, explained),
         *_failed(events, explained),
         *_drivers(facts, gpus, events, explained),
         *_unknown(facts, explained | {event["address"] for event in events if _is_failure(event)}),
@@ -95,11 +97,12 @@ def _below(event: Dict[str, Any], gpus: Optional[List[Dict[str, Any]]]) -> Optio
     return None
 
 
-def _of_signs(events: List[Dict[str, Any]]) -> Iterator[Problem]:
+def _of_signs(events: List[Dict[str, Any]], explained: Set[Optional[str]]) -> Iterator[Problem]:
     """One problem for each code and GPU, with the last message. Its address is in the guest, not on the host."""
     by_place: Dict[Tuple[str, Optional[str]], List[Dict[str, Any]]] = {}
     for event in events:
-        if event["kind"] == messages.SIGN:
+        follows = event.get("sign") == "firmware-failed" and event["address"] in explained
+        if event["kind"] == messages.SIGN and not follows:
             by_place.setdefault((event["code"], event["address"]), []).append(event)
     for (code, address), of_place in by_place.items():
         count = sum(int(event["count"]) for event in of_place if event["count"].isdigit())
@@ -110,12 +113,14 @@ def _of_signs(events: List[Dict[str, Any]]) -> Iterator[Problem]:
 
 def _explained(events: List[Dict[str, Any]], gpus: List[Dict[str, Any]]) -> Set[Optional[str]]:
     """The addresses of GPUs whose failure has a known cause."""
-    causes = [event for event in events if event["kind"] in _CAUSES]
-    addresses = {event["address"] for event in causes} | {gpu["address"] for gpu in gpus if gpu["unplaced"]}
+    lost = {event["address"] for event in events if _is_failure(event) and event.get("sign", "").startswith(_LOST)}
+    addresses = {event["address"] for event in events if event["kind"] in _CAUSES} | (lost - {None})
+    addresses |= {gpu["address"] for gpu in gpus if gpu["unplaced"]}
     nvidia = {gpu["address"] for gpu in gpus if gpu["vendor"] == NVIDIA}
     if None in addresses:  # NVIDIA's message about old cards has no address
         addresses |= nvidia
-    return addresses | {None} if nvidia and nvidia <= addresses else addresses
+    known = any(some and some <= addresses for some in (nvidia, {gpu["address"] for gpu in gpus}))
+    return addresses | {None} if known else addresses
 
 
 def _counted(facts: Dict[str, Any], expected: Optional[Dict[str, Any]]) -> Iterator[Problem]:

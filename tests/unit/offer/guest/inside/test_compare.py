@@ -155,6 +155,15 @@ OLD = {"driver": "nvidia"}
         ([sign()], gpu(driver=""), ["GPU100", "driver-unbound"]),
         ([sign(severity="error")], gpu(driver=None), ["GPU100"]),
         ([sign()], gpu(driver=None), ["GPU100", "unknown"]),
+        # A lost GPU explains that its driver cannot start it
+        ([sign(severity="error", sign="xid-79"), event(messages.INIT_FAILED)], gpu(), ["GPU100"]),
+        ([sign(severity="error", sign="power-state"), event(messages.PROBE_FAILED, **OLD)], gpu(driver=""), ["GPU100"]),
+        ([sign(sign="xid-31"), event(messages.INIT_FAILED)], gpu(), ["GPU100", "init-failed"]),
+        ([sign(None, severity="error", sign="xid-79"), event(messages.INIT_FAILED)], gpu(), ["GPU100", "init-failed"]),
+        # Missing firmware explains that a controller of the GPU does not start
+        ([event(messages.FIRMWARE), sign(severity="error", sign="firmware-failed")], gpu(driver=""), ["firmware"]),
+        ([event(messages.FIRMWARE), sign(None, sign="firmware-failed")], gpu(driver="", vendor="1002"), ["firmware"]),
+        ([sign(severity="error", sign="firmware-failed")], gpu(driver=""), ["GPU100"]),
     ],
 )
 def test_messages_of_the_kernel_explain_the_state(
