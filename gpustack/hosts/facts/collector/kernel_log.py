@@ -58,12 +58,8 @@ def kernel_log(host: HostRoot) -> Tuple[Optional[List[str]], Optional[int], Opti
 
 
 def _words() -> Dict[str, List[str]]:
-    """The second words of the signs, by the first."""
-    words: Dict[str, List[str]] = {}
-    for pair in WORDS.split(","):
-        first, _space, second = pair.partition(" ")
-        words.setdefault(first, []).append(second)
-    return words
+    """The second words of the signs, by the first; empty if the first one alone is enough."""
+    return {words[0]: words[1:] or [""] for words in map(str.split, WORDS.split(","))}
 
 
 def _kind(text: str, words: Dict[str, List[str]]) -> Optional[Kind]:

@@ -98,15 +98,15 @@ _ISO = (
 )
 _DAY = r"[A-Z][a-z]{2} [ 0-9]?[0-9] [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?"
 _STAMP = (
-    r"\[<? *\+?[0-9]{1,9}\.[0-9]{1,9} *>?\](?: ?\[ *[TC][0-9]{1,8}\])?"
-    r"|\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ 0-9]?[0-9] [0-9:]{8}(?: [0-9]{4})?\]"
+    r"\[<? *\+?[0-9]{1,9}\.[0-9]{1,9}(?: <[ 0-9.*]{3,24})? *>?\](?: ?\[ *[TC][0-9]{1,8}\])?"
+    r"|\[(?:[A-Z][a-z]{2} )?[A-Z][a-z]{2} ?[ 0-9]?[0-9] [0-9:]{5,8}(?: [0-9]{4})?(?: <[ 0-9.]{3,24}>)?\]"
 )
 _SYSLOG = re.compile(
-    r"(?:<[0-9]{1,3}>1 )?(?P<time>(?:[A-Z][a-z]{2} )?(?:"
+    r"(?:<[0-9]{1,3}>(?:1 )?)?(?P<time>(?:[A-Z][a-z]{2} )?(?:"
     + _ISO.replace("[.,]", "[.]")
     + "|"
     + _DAY
-    + r")(?: [A-Z]{3,5})?) "
+    + r"|[0-9]{10}\.[0-9]{6})(?: [A-Z]{3,5})?) "
     r"[\w.-]{1,64} (?P<program>[A-Za-z][\w./@-]{0,47})(?:\[(?P<pid>[0-9]{1,10})\])?"
     r"(?:: | (?:[0-9]{1,10}|-) [\w-]{1,32} (?:-|\[[^\]]{0,200}\]) )"
 )
@@ -116,10 +116,11 @@ _LEVEL = re.compile(
 _TIME = re.compile("(?P<time>" + _STAMP + "|" + _ISO + r") ?(?:[\w.-]{1,64} (?P<program>kernel): )?")
 _INSIDE = re.compile(r"(?<=.)\[ *[0-9]{1,9}\.[0-9]{1,9}\] ")
 _PROGRAM = re.compile(r"(?P<program>[a-zA-Z][\w./@-]{1,47})\[[0-9]{1,10}\]: ")
+_MEMBER = re.compile(r' *(?:MESSAGE=|"(?:MESSAGE|msg)" ?: ?")(.*?)"?,?$')  # -o verbose, json-pretty, dmesg --json
 _BOOT_MARK = re.compile(r"-- (?:Boot [0-9a-f]{32}|Reboot) --")
 # Programs whose own messages count; another program only quotes.
 _SPEAKERS = re.compile(
-    r"kernel|systemd-modules-load|systemd-udevd|modprobe|dkms|nvidia-gridd|(?:nv-|nvidia-)?fabric.{0,20}"
+    r"kernel|cloud-init|systemd-modules-load|systemd-udevd|modprobe|dkms|nvidia-gridd|(?:nv-|nvidia-)?fabric.{0,20}"
 )
 _GUEST = "gpustack guest check: "
 
@@ -173,37 +174,27 @@ def _json(line: str) -> Optional[Tuple[str, Optional[str], Any]]:
 
 def _plain(line: str) -> LogLine:
     """A line without its prefix; its text is empty if another program wrote it."""
-    line = line.lstrip("\ufffd\ufeff")
+    member = _MEMBER.match(line)
+    line = member.group(1) if member else line.lstrip("\ufffd\ufeff")
     if line.startswith("-- ") and _BOOT_MARK.match(line):
         return LogLine("", None, True, True)
-    at, time, program = 0, None, None
     match = _SYSLOG.match(line)
-    if match:
-        at, time, program = match.end(), match.group("time"), match.group("program")
+    at, time, program = (match.end(), match.group("time"), match.group("program")) if match else (0, None, None)
     for _layer in range(2):  # syslog keeps the kernel's own time; -x puts levels before it
         level = _LEVEL.match(line, at)
         at = level.end() if level else at
         stamp = _TIME.match(line, at)
         if not stamp:
             break
-        at, time, program = stamp.end(), time or stamp.group("time").strip("[< >]"), stamp.group("program") or program
+        at, program = stamp.end(), stamp.group("program") or program
+        time = time or stamp.group("time").strip("[< >]").partition(" <")[0]
     text = line[at:] if at else line
-    if program is None or program == "kernel":
-        inner = _PROGRAM.match(text)
-        if inner and not _SPEAKERS.fullmatch(inner.group("program")):
-            return LogLine("", time, at > 0) if _GUEST not in text else LogLine(text, time, at > 0)
-        if inner:
-            text = inner.group("program") + ": " + text[inner.end() :]
-    elif _SPEAKERS.fullmatch(program):
-        text = program + ": " + text
-    elif _GUEST not in text:
-        return LogLine("", time, True)
-    return LogLine(text, time, at > 0 and line[:1] not in " \t")
-
-
-class _Entry(NamedTuple):
-    row: Row
-    rest: Tuple[str, ...]
+    inner = _PROGRAM.match(text) if program in (None, "kernel") else None
+    if inner:
+        program, text = inner.group("program"), text[inner.end() :]
+    if program and program != "kernel":
+        text = program + ": " + text if _SPEAKERS.fullmatch(program) or _GUEST in text else ""
+    return LogLine(text, time, member is not None or (at > 0 and line[:1] not in " \t"))
 
 
 class SignTable:
@@ -218,10 +209,9 @@ class SignTable:
         self.codes = {row["code"] for row in rows if row.get("code")}
         self.searches = 0
         self._patterns: Dict[str, Pattern[str]] = {}
-        self._by_word: Dict[str, List[_Entry]] = {}
+        self._by_word: Dict[str, List[Row]] = {}
         for row in self.rows:
-            first = row["words"][0]
-            self._by_word.setdefault(first, []).append(_Entry(row, tuple(row["words"][1:])))
+            self._by_word.setdefault(row["words"][0], []).append(row)
         joins = [row["pattern"] for row in rows if row.get("kind") == "join"]
         self._join = re.compile("|".join(joins) or r"(?!)")
 
@@ -236,14 +226,23 @@ class SignTable:
         """
         for text in texts:
             best: Optional[Tuple[Row, Match[str]]] = None
-            for word in words.intersection(self._by_word):
-                for row, rest in self._by_word[word]:
-                    match = self._search(row, text) if all(each in text for each in rest) else None
-                    if match and match.start() < len(texts[0]) and (best is None or _rank(row, match) > _rank(*best)):
-                        best = row, match
+            for row in self._candidates(text, words):
+                match = self._search(row, text)
+                if match and match.start() < len(texts[0]) and (best is None or _rank(row, match) > _rank(*best)):
+                    best = row, match
             if best:
                 return best[0], best[1], text
         return None
+
+    def _candidates(self, text: str, words: Set[str]) -> Iterator[Row]:
+        rows = (row for word in words.intersection(self._by_word) for row in self._by_word[word])
+        return (row for row in rows if all(each in text for each in row["words"][1:]))
+
+    def mentions(self, line: bytes) -> bool:
+        """Whether a line can have a sign, be a part of a message of several lines, or mark a boot."""
+        text = line.decode("utf-8", "replace")
+        is_part = self._join.search(text) or _BOOT_MARK.search(text)
+        return bool(is_part) or any(True for _ in self._candidates(text, set(TOKEN.findall(text))))
 
     def _search(self, row: Row, text: str) -> Optional[Match[str]]:
         self.searches += 1
@@ -368,12 +367,12 @@ class _Reading:
 
     def _is_start(self, number: int) -> bool:
         """Whether a kernel printed its version; programs print it too, without a time and a command line after it."""
-        near = self._lines[number + 1 : number + _NEAR]
-        return self._lines[number].own or any(self._table.is_command_line(line.text) for line in near)
+        line, near = self._lines[number], self._lines[number + 1 : number + _NEAR]
+        return line.text.startswith("Linux") if line.own else any(self._table.is_command_line(n.text) for n in near)
 
     def _boot(self) -> None:
-        self._events = {key: event._replace(earlier=True) for key, event in self._events.items()}
-        self._events = {(*key, "earlier") if key[-1] != "earlier" else key: e for key, e in self._events.items()}
+        for key in [key for key in self._events if key[-1] != "earlier"]:
+            self._events[(*key, "earlier")] = self._events.pop(key)._replace(earlier=True)
         self._signs = sum(event.code is not None for event in self._events.values())
 
     def _add(self, number: int, row: Row, match: Match[str], text: str) -> None:

@@ -27,7 +27,6 @@ FORCE_PROBE = "force-probe"
 INITIALIZED = "initialized"
 # Kinds of the table that are facts, and no part of a report.
 BOOT = "boot"
-COMMAND_LINE = "command-line"
 FUNCTION = "function"
 BRIDGE = "bridge"
 VERSION = "version"

@@ -214,6 +214,46 @@ def test_a_line_without_prefix_does_not_start_a_message() -> None:
     assert [line.own for line in normalised(texts)] == [False, False, True, True]
 
 
+MISMATCH = (
+    "NVRM: API mismatch: the client has the version 550.120, but",
+    "NVRM: this kernel module has the version 550.90.",
+)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "[Nov29 17:30] {}",  # dmesg --human
+        "[  +0.000003] {}",
+        "[   71.100003 <    0.000003>] {}",  # dmesg --show-delta
+        "[Sun Nov 29 17:30:04 2026 <    0.000003>] {}",
+        "[   71.100003 <    0.000003 >] vm kernel: {}",  # journalctl -o short-delta
+        "1723197600.123456 vm kernel: {}",  # -o short-unix
+        "<6>Nov 29 17:30:04 vm kernel: {}",
+        "Sun 2026-11-29 17:30:04.123456 UTC [s=1;i=1]\n    PRIORITY=3\n    MESSAGE={}\n    _PID=1",  # -o verbose
+        '{{\n\t"PRIORITY" : "3",\n\t"MESSAGE" : "{}"\n}}',  # -o json-pretty
+        '      {{\n         "pri": 3,\n         "time": 71.1,\n         "msg": "{}"\n      }},',  # dmesg --json
+    ],
+)
+def test_the_parts_of_a_message_are_found_in_each_form_of_a_log(form: str) -> None:
+    log = lines("\n".join(form.format(part) for part in MISMATCH))
+    assert [event.values["module"] for event in events(log)] == ["550.90"]
+    again = "\n".join(form.format(text) for text in (START, "Command line: root=/dev/vda1"))
+    assert [event.earlier for event in events([*log, *lines(again)])] == [True]
+
+
+def test_a_module_that_loads_later_was_not_refused() -> None:
+    absent = "systemd-modules-load[180]: Failed to find module 'nvidia'"
+    loading = "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.90.07  Fri May 31 09:35:42 UTC 2024"
+    assert [event.code for event in events([f"[    1.0] {text}" for text in (absent, loading)])] == []
+    assert [event.code for event in events([f"[    1.0] {text}" for text in (loading, absent)])] == ["GPU930"]
+
+
+def test_cloud_init_reports_for_the_programs_that_it_runs() -> None:
+    failed = "Error! Bad return status for module build on kernel: 6.8.0-45-generic (x86_64)"
+    assert [event.code for event in events([f"[   20.1] cloud-init[900]: {failed}"])] == ["GPU931"]
+
+
 def test_other_programs_only_quote() -> None:
     assert not events([f"Nov 24 05:54:02 gpu01 sshd[1]: {RESET}", f"[    5.1] myprogram[612]: {RESET}"])
     assert events(["Nov 24 05:54:02 vm nvidia-gridd[612]: Failed to acquire license from license.example (Error: 1)"])
@@ -293,7 +333,7 @@ def test_recorded_boots_are_quiet(log: Path) -> None:
     text = lines(lzma.decompress(log.read_bytes()).decode())
     assert len(text) > 300
     assert not events(text)
-    harmless = {messages.BOOT, messages.COMMAND_LINE, messages.FUNCTION, messages.BRIDGE, messages.INITIALIZED}
+    harmless = {messages.BOOT, "command-line", messages.FUNCTION, messages.BRIDGE, messages.INITIALIZED}
     assert {event["kind"] for event in messages.events(text, table())} <= harmless
     assert events([*text, f"[  999.000001] {RESET}"])
 
