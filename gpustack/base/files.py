@@ -7,6 +7,7 @@ import errno
 import functools
 import getpass
 import hashlib
+import io
 import os
 import stat
 import sys
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 E = TypeVar("E", bound=GpustackError)
 _PACKAGE = Path(__file__).resolve().parents[1]
 _COLLECTION = "ansible_collections/nova_gpustack/passthrough"
+_NO_TEXT = (b"\x1f\x8b", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"BZh", b"LPKSHHRH")  # gzip, xz, zstd, bzip2, journald
 _OPEN = (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))  # devices and open files, which no other user chooses
 
 
@@ -181,20 +183,26 @@ def read_end(path: Path | None, most: int, keep: Callable[[bytes], bool] | None 
 
     :param path: the file; None for the standard input.
     :param most: the number of bytes that count.
-    :param keep: which lines count; None for all.
-    :raises OSError: when it can't be read, or has no lines to choose from.
+    :param keep: which lines of a longer file count; None for all.
+    :raises OSError: when it can't be read, is no text, or has no lines to choose from.
     """
     with contextlib.ExitStack() as stack:
         stream = sys.stdin.buffer if path is None else stack.enter_context(path.open("rb"))
+        if isinstance(stream, io.BufferedReader) and stream.peek(8).startswith(_NO_TEXT):
+            raise OSError(errno.EINVAL, "it is compressed, or a binary journal")
         if keep is None and stream.seekable():
             stream.seek(max(0, stream.seek(0, os.SEEK_END) - most))
             return stream.read(most)
-        end = bytearray()
-        while part := stream.readline(most) if keep else stream.read(most):
+        end, part = bytearray(), b"."
+        while part:
+            part = stream.readline(most) if keep else stream.read(most)
             if keep and len(part) == most:
                 raise OSError(errno.EINVAL, "it has no lines")
-            end += part if keep is None or keep(part) else b""
-            del end[:-most]
+            end += part
+            if len(end) > (2 * most if part else most):
+                if keep:
+                    end = bytearray().join(line for line in bytes(end).splitlines(keepends=True) if keep(line))
+                del end[:-most]
         return bytes(end)
 
 

@@ -16,6 +16,7 @@ from gpustack.cli.progress import counting
 from gpustack.hosts.facts.collector.text import lines
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.facts.store import load_snapshot
+from gpustack.hosts.health import kernel_log
 from gpustack.hosts.health.check import Report, check
 from gpustack.hosts.health.table import SIGNS, check_log, columns
 
@@ -118,8 +119,8 @@ gpustack health --snapshot hosts.json -f json --exit-code; journalctl -k -b | gp
         if parsed_args.instances or parsed_args.baseline:
             raise UsageError("a saved log has no hosts to compare", remedy="omit --kernel-log, or what is compared")
         path = parsed_args.kernel_log
-        place = "standard input" if path == "-" else path
-        signs, self._findings = check_log(lines(read_log(path)), place)
+        log = lines(read_log(path, kernel_log.table().mentions))
+        signs, self._findings = check_log(log, "standard input" if path == "-" else path)
         return table(parsed_args, SIGNS, signs)
 
     def _baseline(self, path: Path | None) -> dict[str, Host] | None:

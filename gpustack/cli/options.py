@@ -109,13 +109,14 @@ def release_of(name: str | None, spec: Spec | None) -> Release:
 def read_log(name: str, keep: Callable[[bytes], bool] | None = None) -> bytes:
     """The log in a file; ``-`` is standard input. Of a long one, the end counts.
 
-    :param keep: which lines are read, from a log of any size; None for all.
+    :param keep: which lines of a longer log are read, from all of it; None for its end.
     :raises HostError: if it can't be read.
     """
     try:
         return read_end(None if name == "-" else Path(name), _LOG, keep)
     except OSError as error:
-        raise HostError(f"can't be read: {error.strerror or error}", where=name, remedy="name a log") from error
+        remedy = "name a log as text: `zcat FILE`, `xzcat FILE` and `journalctl -k --file FILE` print one"
+        raise HostError(f"can't be read: {error.strerror or error}", where=name, remedy=remedy) from error
 
 
 def explained(reader: Callable[[str], Value]) -> Callable[[str], Value]:

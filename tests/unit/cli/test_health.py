@@ -158,3 +158,11 @@ def test_an_option_without_effect_is_refused(
     ran = gpustack("health", *(str(snapshots[1]) if word == "FILE" else word for word in arguments))
     assert (ran.code, ran.out) == (2, "")
     assert "omit" in ran.err
+
+
+def test_a_sign_counts_at_any_place_of_a_long_log(tmp_path: Path, gpustack: Any) -> None:
+    log = tmp_path / "kern.log"
+    xid = "Aug  9 10:00:00 gpu01 kernel: [   71.1] NVRM: Xid (PCI:0000:88:00): 79, pid=0, GPU has fallen off the bus.\n"
+    noise = "Aug  9 10:00:00 gpu01 kernel: [   71.1] usb 1-1: new high-speed USB device number 2 using xhci_hcd\n"
+    log.write_text(xid + noise * 100_000)
+    assert "GPU915" in gpustack("health", "--kernel-log", str(log)).err

@@ -1,6 +1,9 @@
 """Options as usage lines write them."""
 
 import argparse
+import gzip
+import io
+import lzma
 from pathlib import Path
 
 import pytest
@@ -69,7 +72,20 @@ def test_chosen_lines_are_read_from_a_log_of_any_size(tmp_path: Path, monkeypatc
         b"r text\nGPU 2\nend\n"[-16:],
         b"GPU 1\nGPU 2\n",
     )
+    log.write_bytes(b"GPU 1\nmore text\n")
+    assert read_log(str(log), lambda line: b"GPU" in line) == b"GPU 1\nmore text\n"  # the parts of a short one
     with pytest.raises(HostError, match="it has no lines"):
         read_log("/dev/zero", lambda line: True)
     with pytest.raises(HostError, match="No such file"):
         read_log(str(tmp_path / "none"), lambda line: True)
+
+
+@pytest.mark.parametrize("packed", [gzip.compress(b"NVRM: text\n"), lzma.compress(b"NVRM: text\n"), b"LPKSHHRH\0\0"])
+def test_a_log_that_is_no_text_is_refused(packed: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = tmp_path / "kern.log.2.gz"
+    log.write_bytes(packed)
+    with log.open("rb") as stream:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(stream))
+        for name in (str(log), "-"):
+            with pytest.raises(HostError, match="it is compressed, or a binary journal"):
+                read_log(name)
