@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpustack.base.errors import GpustackError, UsageError
@@ -14,7 +13,6 @@ from gpustack.cli.options import add_fleet_files, option, read_log
 from gpustack.cli.output import Table, report_without_gpus, table
 from gpustack.cli.progress import counting
 from gpustack.hosts.facts.collector.text import lines
-from gpustack.hosts.facts.model import Host
 from gpustack.hosts.facts.store import load_snapshot
 from gpustack.hosts.health import kernel_log
 from gpustack.hosts.health.check import Report, check
@@ -64,7 +62,8 @@ gpustack health --snapshot hosts.json -f json --exit-code; journalctl -k -b | gp
             raise UsageError("only --instances reads these files", remedy="add it, or omit --config-file and --spec")
         if parsed_args.kernel_log is not None:
             return self._saved_log(parsed_args)
-        baseline = self._baseline(parsed_args.baseline)
+        path = parsed_args.baseline
+        baseline = None if path is None else {host.hostname: host for host in load_snapshot(path)}
         gather(self, parsed_args)
         if baseline is not None:
             for host in self._gathered.hosts:
@@ -122,6 +121,3 @@ gpustack health --snapshot hosts.json -f json --exit-code; journalctl -k -b | gp
         log = lines(read_log(path, kernel_log.table().mentions))
         signs, self._findings = check_log(log, "standard input" if path == "-" else path)
         return table(parsed_args, SIGNS, signs)
-
-    def _baseline(self, path: Path | None) -> dict[str, Host] | None:
-        return None if path is None else {host.hostname: host for host in load_snapshot(path)}

@@ -97,8 +97,10 @@ def _judged(
     concerned = _concerned(host, gpu)
     readiness = assess(host, gpu, of_host=reasons)
     assessed = (*readiness.reasons, *readiness.notes)
-    bound = {function.address: function.driver for function in (*gpu.functions, *gpu.virtual)}
-    signs = tuple(e for e in new if e.address in concerned and not _is_outdated(e, bound.get(e.address)))
+    bound: dict[str | None, str | None] = {f.address: f.driver for f in (*gpu.functions, *gpu.virtual)}
+    # The facts have the addresses of its BARs.
+    of_gpu = [event for event in new if event.address in concerned and event.kind != "bar-unplaced"]
+    signs = tuple(event for event in of_gpu if not is_outdated(event, bound, of_gpu))
     findings = [
         *(f for f in assessed if f.code in (Code.DEVICE_NOT_RESPONDING, Code.BAR_UNASSIGNED)),
         *_errors(host, gpu, errors),
@@ -110,9 +112,13 @@ def _judged(
     return Health(host=host, gpu=gpu, errors=_sum(errors.values()), findings=tuple(findings), signs=signs)
 
 
-def _is_outdated(event: Event, driver: str | None) -> bool:
-    """Whether the facts contradict or replace a message: a driver serves the function now, or its BARs are known."""
-    return event.kind == "bar-unplaced" or (event.kind in _OF_BINDING and driver not in (None, event.kind))
+def is_outdated(event: Event, drivers: Mapping[str | None, str | None], events: Iterable[Event]) -> bool:
+    """Whether the driver that serves a function now has outdated a message; one that failed needs its firmware.
+
+    :param events: all messages.
+    """
+    needed = event.kind == "firmware" and any((e.kind, e.address) == ("init-failed", event.address) for e in events)
+    return event.kind in _OF_BINDING and not needed and drivers.get(event.address) not in (None, event.kind)
 
 
 def _counted(host: Host, gpu: Gpu) -> list[Function]:
@@ -219,7 +225,7 @@ def _cards(host: Host, baseline: Host | None) -> Iterator[Finding]:
         return
     now, before = ({gpu.main.address: gpu for gpu in gpus(each)} for each in (host, baseline))
     for address, gpu in before.items():
-        if address not in now or now[address].main.ids != gpu.main.ids:
+        if address not in now:  # another card in its place is a new one
             yield finding(
                 Code.GPU_MISSING, place=place_of(host, gpu), card=gpu.name, host=host.hostname, address=address
             )

@@ -3,14 +3,14 @@
 The signs of a saved kernel log, without facts of its host: the log itself lists GPUs and the ports above them.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from operator import itemgetter
 
 from gpustack.base.columns import Column, codes, described
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.hosts.facts.collector.signs import MOST_EVENTS, Event
-from gpustack.hosts.health.check import Health, sign_findings
+from gpustack.hosts.health.check import Health, is_outdated, sign_findings
 from gpustack.hosts.health.kernel_log import on_host, table
 from gpustack.pci import catalogue
 
@@ -28,14 +28,10 @@ SIGNS: tuple[Column[Event], ...] = (
 """The columns of the signs in a kernel log."""
 
 
-def _in_use(key: str) -> Callable[[Health], object]:
-    return lambda health: health.use.get(key)
-
-
 _USE: tuple[Column[Health], ...] = (
-    Column("units", _in_use("units")),
-    Column("used", _in_use("used"), "In Nova", _in_use("state")),
-    Column("holders", _in_use("holders"), "Instances", _in_use("instances")),
+    Column("units", lambda health: health.use.get("units")),
+    Column("used", lambda health: health.use.get("used"), "In Nova", lambda health: health.use.get("state")),
+    Column("holders", lambda health: health.use.get("holders"), "Instances", lambda h: h.use.get("instances")),
 )
 _COLUMNS: tuple[Column[Health], ...] = (
     Column("host", lambda health: health.host.hostname, "Host"),
@@ -90,8 +86,13 @@ def check_log(lines: Iterable[str], place: str) -> tuple[list[Event], list[Findi
     started = any(event.kind == "boot" for event in current)
     # Without its start, a log need not list each GPU, nor the ports above it.
     concerned = {*gpus, *fabric, *_ports(current, gpus)} if functions and started else None
+    drivers = {event.address: event.values["driver"] for event in current if event.kind == "initialized"}
     signs = [event for event in found if event.code and _concerns(event, concerned)]
-    findings = list(sign_findings([event for event in signs if not event.earlier], place))
+    # A probe that failed before was ended by the driver's start.
+    last = [event for event in signs if not event.earlier]
+    last = [event for event in last if event.kind == "probe-failed" or not is_outdated(event, drivers, last)]
+    signs = [event for event in signs if event.earlier or event in last]
+    findings = list(sign_findings(last, place))
     missing = [] if started else ["the log has no start of a kernel"]
     missing += [] if gpus else ["the log lists no GPU"]
     missing += [f"it has {MOST_EVENTS} different signs, and more are not read"] if len(signs) >= MOST_EVENTS else []

@@ -227,7 +227,7 @@ class SignTable:
         for text in texts:
             best: Optional[Tuple[Row, Match[str]]] = None
             for row in self._candidates(text, words):
-                match = self._search(row, text)
+                match = self.search(row, text)
                 if match and match.start() < len(texts[0]) and (best is None or _rank(row, match) > _rank(*best)):
                     best = row, match
             if best:
@@ -244,7 +244,7 @@ class SignTable:
         is_part = self._join.search(text) or _BOOT_MARK.search(text)
         return bool(is_part) or any(True for _ in self._candidates(text, set(TOKEN.findall(text))))
 
-    def _search(self, row: Row, text: str) -> Optional[Match[str]]:
+    def search(self, row: Row, text: str) -> Optional[Match[str]]:
         self.searches += 1
         return self._pattern(row["pattern"]).search(text, 0, MOST_PARTS * _PART)
 
@@ -265,10 +265,6 @@ class SignTable:
         """The start that a part of a message of several lines has; ``None`` for other lines."""
         match = self._join.match(text.lstrip())
         return match.group().rstrip() if match else None
-
-    def is_in(self, row: Row, text: str) -> bool:
-        """Whether a text alone has a sign."""
-        return self._search(row, text) is not None
 
     def is_command_line(self, text: str) -> bool:
         """Whether the kernel prints its command line, as it does when it starts."""
@@ -336,7 +332,7 @@ class _Reading:
         if len(self._known) < _CACHED:
             self._known[key] = found
         # If the next line has the same sign alone, this one ends before it.
-        if found and (found[2] == texts[0] or not self._table.is_in(found[0], self._lines[start + 1].text)):
+        if found and (found[2] == texts[0] or not self._table.search(found[0], self._lines[start + 1].text)):
             self._add(start, *found)
 
     def _texts(self, start: int) -> Tuple[List[str], Set[str]]:

@@ -51,6 +51,10 @@ def codes(report: Report) -> dict[str, list[str]]:
     return {address: entries for address, entries in {**found, **others}.items() if entries}
 
 
+FIRMWARE = f"nvidia {CARD}: Direct firmware load for nvidia/550.90.07/gsp_tu10x.bin failed with error -2"
+FAILED = f"NVRM: GPU {CARD}: RmInitAdapter failed! (0x61:0x56:1697)"
+
+
 def test_a_sound_host_has_no_findings() -> None:
     report = check(host(), host())
     assert (codes(report), len(report.gpus)) == ({}, 2)
@@ -75,6 +79,8 @@ def test_a_sound_host_has_no_findings() -> None:
         ({}, [f"nouveau {CARD}: NVIDIA GK104 (0e4020a2)"], []),  # vfio-pci is bound now
         ({CARD: {"driver": "nouveau"}}, [f"nouveau {CARD}: NVIDIA GK104 (0e4020a2)"], ["GPU848"]),
         ({}, [f"nouveau {CARD}: probe with driver nouveau failed with error -2"], []),
+        ({CARD: {"driver": "nvidia"}}, [FIRMWARE], []),
+        ({CARD: {"driver": "nvidia"}}, [FIRMWARE, FAILED], ["GPU862", "GPU860"]),
         ({CARD: {"driver": None}}, [f"vfio-pci {CARD}: probe with driver vfio-pci failed with error -22"], ["GPU854"]),
         ({}, [f"pci {CARD}: BAR 1: no space for [mem size 0x10000000 64bit pref]"], []),  # it has an address now
     ],
@@ -180,7 +186,7 @@ def test_missing_and_new_cards() -> None:
     assert codes(check(without(host(), "0000:88:00"), host())) == {CARD: ["GPU765"]}
     assert codes(check(host(), without(host(), "0000:88:00"))) == {CARD: ["GPU766"]}
     replaced = host({OTHER: {"product": "13f2"}})
-    assert codes(check(replaced, host())) == {OTHER: ["GPU765", "GPU766"]}
+    assert codes(check(replaced, host())) == {OTHER: ["GPU766"]}  # the remedy of GPU765 would disable it
 
 
 def test_unknown_facts_are_reported() -> None:

@@ -115,6 +115,21 @@ def test_signs_of_an_earlier_boot_are_listed_and_no_finding() -> None:
     assert [column.cell(sign) for column in SIGNS if column.key == "earlier_boot"] == ["yes"]
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        "amdgpu 0000:88:00.0: Direct firmware load for amdgpu/gc_9_4_3_mes.bin failed with error -2",
+        "xe 0000:88:00.0: Your graphics device 56c0 is not officially supported",
+        "nouveau 0000:88:00.0: NVIDIA GV100 (140000a1)",
+    ],
+)
+def test_a_driver_that_starts_later_outdates_messages_of_others(message: str) -> None:
+    started = "[drm] Initialized amdgpu 3.64.0 for 0000:88:00.0 on minor 1"
+    assert (len(codes(*HOST, message)), codes(*HOST, message, started)) == (1, [])
+    (sign,), _ = check_log([f"[    1.000000] {line}" for line in (*HOST, message, *HOST, started)], "log")
+    assert sign.earlier
+
+
 def test_a_log_without_start_or_gpu_is_unknown() -> None:
     assert codes("usb 1-1: new device") == ["GPU939 log"]
     assert codes(START) == ["GPU939 log"]
