@@ -6,6 +6,11 @@ import pytest
 
 from gpustack.hosts.health.kernel_log import events
 
+INELIGIBLE = "Device is ineligible for IOMMU domain attach due to platform RMRR requirement.  Contact your vendor."
+REJECTED = (
+    "Firmware has requested this device have a 1:1 IOMMU mapping, rejecting configuring the device without it. "
+    "Contact your platform vendor."
+)
 R, P, F = "reset-failed", "power-state", "iommu-fault"
 
 
@@ -44,6 +49,9 @@ R, P, F = "reset-failed", "power-state", "iommu-fault"
             "0000:41:00.0",
         ),
         ("AMD-Vi: Event logged [IO_PAGE_FAULT device=41:00.0 domain=0x001f address=0x0 flags=0x0]", F, "0000:41:00.0"),
+        (f"vfio-pci 0000:07:00.0: DMAR: {INELIGIBLE}", "vfio-mapped", "0000:07:00.0"),
+        (f"vfio-pci 0000:07:00.0: {INELIGIBLE}", "vfio-mapped", "0000:07:00.0"),
+        (f"vfio-pci 0000:07:00.0: {REJECTED}", "vfio-mapped", "0000:07:00.0"),
         # Still waiting: it may become ready.
         ("vfio-pci 0000:65:00.0: not ready 1023ms after FLR; waiting", None, ""),
         ("systemd: not ready to change power state", None, ""),
