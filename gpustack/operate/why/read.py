@@ -192,7 +192,8 @@ def _flavor(known: State, name: str) -> Flavor:
 def unknown(noun: str, name: str, names: Sequence[str]) -> UsageError:
     """The error about a name that does not exist, with the nearest ones."""
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5) or sorted(names)
-    return UsageError(f"there is no {noun} {name!r}", remedy=f"use one of: {listed(near, _SHOWN) or 'none is known'}")
+    remedy = f"use one of: {listed(near, _SHOWN)}" if near else f"this user sees no {noun}: check --os-cloud"
+    return UsageError(f"there is no {noun} {name!r}", remedy=remedy)
 
 
 def _image(cloud: Connection, name: str) -> Image:

@@ -165,7 +165,7 @@ def test_hosts_are_counted_or_one_is_explained(monkeypatch: pytest.MonkeyPatch, 
     [
         ("g2", ["g1", "other"], "use one of: g1"),
         ("xyz", ["b", "a"], "use one of: a, b"),
-        ("xyz", [], "use one of: none is known"),
+        ("xyz", [], "this user sees no flavor: check --os-cloud"),
         ("xyz", [f"h{number}" for number in range(9)], "use one of: h0, h1, h2, h3, h4, h5, h6, h7 and 1 more"),
     ],
 )
