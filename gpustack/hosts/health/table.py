@@ -89,9 +89,8 @@ def check_log(lines: Iterable[str], place: str) -> tuple[list[Event], list[Findi
     drivers = {event.address: event.values["driver"] for event in current if event.kind == "initialized"}
     signs = [event for event in found if event.code and _concerns(event, concerned)]
     # A probe that failed before was ended by the driver's start.
+    signs = [e for e in signs if e.earlier or e.kind == "probe-failed" or not is_outdated(e, drivers, current)]
     last = [event for event in signs if not event.earlier]
-    last = [event for event in last if event.kind == "probe-failed" or not is_outdated(event, drivers, last)]
-    signs = [event for event in signs if event.earlier or event in last]
     findings = list(sign_findings(last, place))
     missing = [] if started else ["the log has no start of a kernel"]
     missing += [] if gpus else ["the log lists no GPU"]

@@ -175,7 +175,7 @@ def _json(line: str) -> Optional[Tuple[str, Optional[str], Any]]:
 def _plain(line: str) -> LogLine:
     """A line without its prefix; its text is empty if another program wrote it."""
     member = _MEMBER.match(line)
-    line = member.group(1) if member else line.lstrip("\ufffd\ufeff")
+    line = (member.group(1) if member else line.lstrip("\ufffd\ufeff")).replace("\\x0a", " ")  # as /dev/kmsg has it
     if line.startswith("-- ") and _BOOT_MARK.match(line):
         return LogLine("", None, True, True)
     match = _SYSLOG.match(line)

@@ -11,6 +11,7 @@ from gpustack.hosts.facts.collector import collect
 from gpustack.hosts.facts.collector.kernel_log import MESSAGE_LIMIT, MOST_OF_A_KIND, kernel_log
 from gpustack.hosts.facts.collector.reader import HostRoot
 from gpustack.hosts.facts.model import Host
+from gpustack.hosts.health.kernel_log import events
 from support.sysroot import SysRoot
 
 RESET = "vfio-pci 0000:65:00.0: not ready 65535ms after FLR; giving up"
@@ -31,6 +32,31 @@ def test_only_signs_of_failing_devices_are_read(tmp_path: Path) -> None:
     assert log(root, "usb 1-1: new device", RESET, " SUBSYSTEM=pci", "eth0: link up") == [RESET]
     kernel = Host.model_validate(collect(str(root.path))).kernel
     assert (kernel.log, kernel.log_dropped) == ((f"[    0.001234] {RESET}",), 0)
+
+
+def test_messages_of_several_lines_are_signs(tmp_path: Path) -> None:
+    """NVIDIA's driver prints one record, whose ends of lines the kernel escapes; the firmware's error has several."""
+    record = (
+        "Hardware error from APEI Generic Hardware Error Source: 5",
+        "event severity: fatal",
+        " Error 0, type: fatal",
+        "  section_type: PCIe error",
+        "  port_type: 4, root port",
+        "  device_id: 0000:64:00.0",
+    )
+    mismatch = (
+        "NVRM: API mismatch: the client has the version 550.120, but",
+        "NVRM: this kernel module has the version 550.90.07.  Please",
+    )
+    found = log(
+        SysRoot(tmp_path).host(),
+        r"\x0a".join(mismatch),
+        *(f"{{1}}[Hardware Error]: {line}" for line in record),
+    )
+    assert [(event.code, event.address) for event in events(found or [])] == [
+        ("GPU861", None),
+        ("GPU927", "0000:64:00.0"),
+    ]
 
 
 def test_a_flood_of_faults_does_not_hide_a_failed_reset(tmp_path: Path) -> None:
