@@ -62,7 +62,7 @@ def _relevant(events: Iterable[Dict[str, Any]], gpus: Optional[List[Dict[str, An
     """
     addresses = {gpu["address"] for gpu in gpus or ()}
     bound = {gpu["address"] for gpu in gpus or () if gpu["driver"] not in (None, "", messages.NOUVEAU, *_HELD)}
-    unbound = {gpu["address"] for gpu in gpus or () if gpu["driver"] == ""}
+    freed = {gpu["address"] for gpu in gpus or () if gpu["driver"] not in (None, messages.NOUVEAU)}
     nvidia = {gpu["address"] for gpu in gpus or () if gpu["vendor"] == NVIDIA}
     events = list(events)
     broken = {event["address"] for event in events if event["kind"] == messages.INIT_FAILED}
@@ -80,7 +80,7 @@ def _relevant(events: Iterable[Dict[str, Any]], gpus: Optional[List[Dict[str, An
         else:
             wanted = True
         concerned = {event["address"]} if event["address"] else nvidia
-        outdated = {messages.NOUVEAU: bound | unbound, messages.FIRMWARE: bound - broken}.get(event["kind"], bound)
+        outdated = {messages.NOUVEAU: freed, messages.FIRMWARE: bound - broken}.get(event["kind"], bound)
         if wanted and not (event["kind"] in _OF_PROBE and concerned and concerned <= outdated):
             yield event
 

@@ -144,6 +144,7 @@ OLD = {"driver": "nvidia"}
         ([event(messages.NOUVEAU)], gpu(), []),
         ([event(messages.NOUVEAU)], gpu(driver=""), ["driver-unbound"]),
         ([event(messages.NOUVEAU)], gpu(driver=None), ["nouveau"]),
+        ([event(messages.NOUVEAU, None)], gpu(driver="vfio-pci"), ["driver-other"]),
         ([event(messages.NOUVEAU)], gpu(driver="nouveau"), ["nouveau"]),
         # Unsigned modules matter if something is not bound
         ([event(messages.UNSIGNED, None, text="a")], gpu(driver=""), ["unsigned"]),
