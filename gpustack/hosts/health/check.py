@@ -12,7 +12,7 @@ from datetime import UTC
 from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.base.text import counted
-from gpustack.hosts.facts.collector.signs import Event
+from gpustack.hosts.facts.collector.signs import CAUSES, FAILURES, LOST, Event
 from gpustack.hosts.facts.gpus import Gpu, gpus, nvswitches
 from gpustack.hosts.facts.model import ErrorCounters, Function, Host
 from gpustack.hosts.facts.vgpus import framework, type_named
@@ -200,12 +200,15 @@ def _concerned(host: Host, gpu: Gpu) -> frozenset[str]:
     return frozenset(addresses)
 
 
-def sign_findings(signs: Iterable[Event], place: str, host: str = "HOST", gpu: str | None = None) -> Iterator[Finding]:
-    """One finding for each code and place, with the last message.
+def sign_findings(signs: Sequence[Event], place: str, host: str = "HOST", gpu: str | None = None) -> Iterator[Finding]:
+    """One finding for each code and place, with the last message; none for what follows from another sign.
 
     :param gpu: the address of the GPU that all signs concern; None if each concerns the function in its message.
     """
-    by_place = by_key(((event.code or "", None if gpu else event.address), event) for event in signs)
+    caused = {e.address for e in signs if e.kind in CAUSES or (e.severity == "error" and e.sign.startswith(LOST))}
+    caused |= {None} if caused else set()
+    first = (e for e in signs if e.address not in caused or not (e.kind in FAILURES or e.sign == "firmware-failed"))
+    by_place = by_key(((event.code or "", None if gpu else event.address), event) for event in first)
     for (code, address), of_place in by_place.items():
         last = of_place[-1]
         values = {**_UNNAMED, "text": last.message, "bars": f"BAR {last.values.get('bar')}", **last.values}

@@ -25,10 +25,8 @@ def local(root: Path | None = None) -> dict[str, Any]:
     try:
         return read.facts(str(root or "/"), consoles(), table())
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise HostError(
-            f"can't be read: {reason}", where=str(root), remedy="name a directory with a guest's files"
-        ) from error
+        what = f"can't be read: {error.strerror or error}"
+        raise HostError(what, where=str(root), remedy="name a directory with a guest's files") from error
 
 
 def with_sudo(options: SshOptions) -> dict[str, Any]:

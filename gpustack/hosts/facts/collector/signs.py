@@ -23,6 +23,12 @@ from .kernel_log import TOKEN
 
 Row = Dict[str, Any]
 
+REFUSALS = ("legacy", "no-gsp", "unsupported", "firmware", "force-probe")
+CAUSES = (*REFUSALS, "open-required", "bar-unplaced", "nouveau")
+"""The kinds of events that explain why a driver does not start a GPU; a lost GPU does too, by these signs:"""
+LOST = ("xid-", "power-state", "reset-failed")
+FAILURES = ("init-failed", "probe-failed")
+
 MOST_EVENTS = 1024
 MOST_HARMLESS = 32768
 """The most events without a code: a kernel lists each function and bridge before any sign."""

@@ -6,6 +6,8 @@ cause is reported, not its consequences: a GPU that NVIDIA's driver ignores has 
 
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
+from gpustack.hosts.facts.collector.signs import CAUSES, FAILURES, LOST, REFUSALS
+
 from . import messages
 
 Problem = Dict[str, Any]
@@ -18,15 +20,9 @@ _DRM_VENDORS = {"1002": "amdgpu", "8086": "i915 and xe"}
 DISPLAY_ONLY = ("nouveau", "nvidiafb", "nova_core", "nova_drm")
 _HELD = ("vfio-pci", "pci-stub")
 
-_REFUSALS = (messages.LEGACY, messages.NO_GSP, messages.UNSUPPORTED, messages.FIRMWARE, messages.FORCE_PROBE)
-# Kinds of events that explain why a GPU has no driver, or a driver that does not work.
-_CAUSES = (*_REFUSALS, messages.OPEN_REQUIRED, messages.BAR_UNPLACED, messages.NOUVEAU)
 # Messages of a probe that failed: if a driver is bound, a later probe succeeded.
-_OF_PROBE = (*_REFUSALS, messages.NOUVEAU, messages.PROBE_FAILED)
-_FAILURES = (messages.INIT_FAILED, messages.PROBE_FAILED)
-# Signs that a GPU is lost, so that its driver cannot start it.
-_LOST = ("xid-", "power-state", "reset-failed")
-_REPORTED = (*_REFUSALS, messages.OPEN_REQUIRED, messages.MISMATCH)
+_OF_PROBE = (*REFUSALS, messages.NOUVEAU, messages.PROBE_FAILED)
+_REPORTED = (*REFUSALS, messages.OPEN_REQUIRED, messages.MISMATCH)
 
 # How messages of GPUs' drivers begin; others can be about any device of the bus.
 _OF_DRIVERS = ("Xid", "SXid", "NVRM", "[drm", *messages.DRIVERS)
@@ -113,8 +109,8 @@ def _of_signs(events: List[Dict[str, Any]], explained: Set[Optional[str]]) -> It
 
 def _explained(events: List[Dict[str, Any]], gpus: List[Dict[str, Any]]) -> Set[Optional[str]]:
     """The addresses of GPUs whose failure has a known cause."""
-    lost = {event["address"] for event in events if _is_failure(event) and event.get("sign", "").startswith(_LOST)}
-    addresses = {event["address"] for event in events if event["kind"] in _CAUSES} | (lost - {None})
+    lost = {event["address"] for event in events if _is_failure(event) and event.get("sign", "").startswith(LOST)}
+    addresses = {event["address"] for event in events if event["kind"] in CAUSES} | (lost - {None})
     addresses |= {gpu["address"] for gpu in gpus if gpu["unplaced"]}
     nvidia = {gpu["address"] for gpu in gpus if gpu["vendor"] == NVIDIA}
     if None in addresses:  # NVIDIA's message about old cards has no address
@@ -154,12 +150,12 @@ def _of_event(event: Dict[str, Any]) -> Problem:
 
 
 def _is_failure(event: Dict[str, Any]) -> bool:
-    return event["kind"] in _FAILURES or (event["kind"] == messages.SIGN and event["severity"] == "error")
+    return event["kind"] in FAILURES or (event["kind"] == messages.SIGN and event["severity"] == "error")
 
 
 def _failed(events: List[Dict[str, Any]], explained: Set[Optional[str]]) -> Iterator[Problem]:
     failed: Set[Optional[str]] = set()
-    for kind in _FAILURES:
+    for kind in FAILURES:
         for event in events:
             if event["kind"] == kind and event["address"] not in explained | failed:
                 failed.add(event["address"])

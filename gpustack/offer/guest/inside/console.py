@@ -59,11 +59,7 @@ def _listed(signs: List[Sign], consoles: Sequence[Sequence[Optional[str]]]) -> O
 
 def _drivers(events: List[Dict[str, Any]]) -> Dict[Optional[str], str]:
     """The bound drivers by address, as far as the messages report them."""
-    bound = {
-        event["address"]: _NAMES.get(event["driver"], event["driver"])
-        for event in events
-        if event["kind"] == messages.INITIALIZED
-    }
+    bound = {e["address"]: _NAMES.get(e["driver"], e["driver"]) for e in events if e["kind"] == messages.INITIALIZED}
     nouveau = {e["address"]: "nouveau" for e in events if e["kind"] == messages.NOUVEAU and e["address"]}
     failed = {
         e["address"]: "" for e in events if e["kind"] == messages.PROBE_FAILED and e["driver"] not in DISPLAY_ONLY

@@ -52,6 +52,7 @@ def codes(report: Report) -> dict[str, list[str]]:
 
 
 FIRMWARE = f"nvidia {CARD}: Direct firmware load for nvidia/550.90.07/gsp_tu10x.bin failed with error -2"
+LOST = f"NVRM: Xid (PCI:{CARD[:-2]}): 79, pid=0, GPU has fallen off the bus."
 FAILED = f"NVRM: GPU {CARD}: RmInitAdapter failed! (0x61:0x56:1697)"
 
 
@@ -80,7 +81,9 @@ def test_a_sound_host_has_no_findings() -> None:
         ({CARD: {"driver": "nouveau"}}, [f"nouveau {CARD}: NVIDIA GK104 (0e4020a2)"], ["GPU848"]),
         ({}, [f"nouveau {CARD}: probe with driver nouveau failed with error -2"], []),
         ({CARD: {"driver": "nvidia"}}, [FIRMWARE], []),
-        ({CARD: {"driver": "nvidia"}}, [FIRMWARE, FAILED], ["GPU862", "GPU860"]),
+        ({CARD: {"driver": "nvidia"}}, [FIRMWARE, FAILED], ["GPU862"]),
+        ({CARD: {"driver": "nvidia"}}, [LOST, FAILED], ["GPU915"]),  # one cause, one remedy
+        ({CARD: {"driver": "nvidia"}}, [FAILED], ["GPU860"]),
         ({CARD: {"driver": None}}, [f"vfio-pci {CARD}: probe with driver vfio-pci failed with error -22"], ["GPU854"]),
         ({}, [f"pci {CARD}: BAR 1: no space for [mem size 0x10000000 64bit pref]"], []),  # it has an address now
     ],

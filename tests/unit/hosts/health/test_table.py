@@ -130,6 +130,18 @@ def test_a_driver_that_starts_later_outdates_messages_of_others(message: str) ->
     assert sign.earlier
 
 
+def test_what_follows_from_a_cause_is_a_sign_and_no_finding() -> None:
+    log = (
+        "nvidia 0000:88:00.0: Direct firmware load for nvidia/550.90.07/gsp_tu10x.bin failed with error -2",
+        "NVRM: GPU 0000:88:00.0: RmInitAdapter failed! (0x61:0x56:1697)",
+        "NVRM: The NVIDIA probe routine failed for 1 device(s).",
+    )
+    assert codes(*HOST, *log) == ["GPU862 log 0000:88:00.0"]
+    assert codes(*HOST, *log[1:]) == ["GPU860 log 0000:88:00.0"]
+    signs, _ = check_log([f"[    1.000000] {line}" for line in (*HOST, *log)], "log")
+    assert [sign.code for sign in signs] == ["GPU862", "GPU860"]
+
+
 def test_a_log_without_start_or_gpu_is_unknown() -> None:
     assert codes("usb 1-1: new device") == ["GPU939 log"]
     assert codes(START) == ["GPU939 log"]
