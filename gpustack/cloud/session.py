@@ -148,7 +148,7 @@ def limited(connection: Connection) -> Connection:
     """Set the time limits for a connection, and begin a run, in which a silent service is not asked again."""
     from gpustack.cloud.time_limits import LimitedAdapter
 
-    _mount(connection, LimitedAdapter(connection.session))
+    _mount(connection, LimitedAdapter(connection.session, lambda access: _region(connection, _regions(access))))
     connection.session.timeout = connection.session.timeout or _api_timeout(connection)
     return connection
 
@@ -198,13 +198,35 @@ def sign_in(connection: Connection) -> Access | None:
             connection.session.get_token()
             return None
         access = authentication.get_access(connection.session)
-        endpoints = access.service_catalog.get_endpoints_data(service_type="compute").values()
         return Access(
             user=str(access.username or access.user_id),
             project=str(access.project_name or access.project_id or ""),
             roles=frozenset(access.role_names),
-            regions=frozenset(entry.region_name for of_type in endpoints for entry in of_type if entry.region_name),
+            regions=_regions(access),
         )
+
+
+def _regions(access: Any) -> frozenset[str]:  # noqa: ANN401 - keystoneauth's of a token
+    endpoints = access.service_catalog.get_endpoints_data(service_type="compute").values()
+    return frozenset(entry.region_name for of_type in endpoints for entry in of_type if entry.region_name)
+
+
+def _region(connection: Connection, regions: frozenset[str]) -> str:
+    """The region of all requests: the configured one, or the only one of the catalogue.
+
+    The catalogue lists the endpoints of each service in an order of its own: without a region, Nova can be that of one
+    region and Placement that of another.
+
+    :raises CloudError: if there are several, and none is configured.
+    """
+    configured = str(connection.config.get_region_name() or "")
+    if len(regions) > 1 and not configured:
+        listed = ", ".join(sorted(regions))
+        raise CloudError(
+            f"Nova has several regions ({listed}), and none of them is chosen; nothing was read or changed",
+            remedy="set region_name of the cloud in clouds.yaml; without clouds.yaml, set OS_REGION_NAME",
+        )
+    return configured or "".join(regions)
 
 
 def place_of(connection: Connection) -> dict[str, str]:
@@ -214,15 +236,9 @@ def place_of(connection: Connection) -> dict[str, str]:
     :raises CloudError: if Keystone refuses or does not answer, or if each service may be of another region.
     """
     config, access = connection.config, sign_in(connection) or Access(user="", project="", roles=frozenset())
-    regions = sorted(access.regions)
-    if len(regions) > 1 and not config.get_region_name():
-        raise CloudError(
-            f"Nova has several regions ({', '.join(regions)}), and none of them is chosen; nothing was changed",
-            remedy="set region_name of the cloud in clouds.yaml; without clouds.yaml, set OS_REGION_NAME",
-        )
     return {
         "auth_url": without_login(str(config.auth.get("auth_url") or "")),
-        "region": str(config.get_region_name() or "".join(regions)),
+        "region": _region(connection, access.regions),
         "user": access.user,
         "project": access.project,
     }

@@ -29,7 +29,7 @@ from gpustack.cloud import reads
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from keystoneauth1.session import Session
     from requests import PreparedRequest, Response
@@ -72,11 +72,12 @@ class LimitedAdapter(TCPKeepAliveAdapter):
     Its errors are those of keystoneauth, which passes them on; it would replace the message of requests' own.
 
     :param session: the session that sends with it, whose catalogue has the endpoints.
+    :param check: refuses a new token with a catalogue, before anything is sent with it.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, check: Callable[[Any], object] = bool) -> None:
         super().__init__()
-        self._session = session
+        self._session, self._check = session, check
         self._silent: dict[str, str] = {}
         self._access: Any = None
         self._known: dict[str, str] = {}
@@ -176,6 +177,8 @@ class LimitedAdapter(TCPKeepAliveAdapter):
         authentication: Any = self._session.auth
         access = getattr(authentication, "auth_ref", None)
         if access is not self._access or not self._known:
+            if access and access.has_service_catalog():
+                self._check(access)
             self._access, self._known = access, _endpoints(str(getattr(authentication, "auth_url", "") or ""), access)
         fitting = (endpoint for endpoint in self._known if endpoint and f"{url}/".startswith(f"{endpoint}/"))
         if endpoint := max(fitting, key=len, default=""):

@@ -26,12 +26,14 @@ class Services:
         ``unauthorized``.
     :ivar answers: by the end of the path, without the query.
     :ivar discovered: whether the fault spares the documents of versions.
+    :ivar regions: the regions of the catalogue; empty for endpoints without one.
     :ivar requests: the requests of each service, without the documents of versions.
     """
 
     faults: dict[str, str] = field(default_factory=dict)
     answers: dict[str, Any] = field(default_factory=dict)
     discovered: bool = True
+    regions: tuple[str, ...] = ()
     pause: float = 0.1
     requests: Counter[str] = field(default_factory=Counter)
     url: str = ""
@@ -67,7 +69,10 @@ class Services:
             {
                 "type": service,
                 "name": service,
-                "endpoints": [{"interface": "public", "url": f"{self.url}/{service}{_VERSIONS[service]}", "id": "e"}],
+                "endpoints": [
+                    {"interface": "public", "url": f"{self.url}/{service}{_VERSIONS[service]}", "id": "e", **region}
+                    for region in ([{"region": name} for name in self.regions] or [{}])
+                ],
             }
             for service in TYPES
         ]

@@ -33,6 +33,7 @@ from gpustack.cloud.session import (
     translated_errors,
 )
 from support.fleet_cloud import Answer, StandIn
+from support.slow_services import services
 
 pytestmark = pytest.mark.filterwarnings("ignore:Support for InfluxDB")
 NOBODY = "http://127.0.0.1:9/v3"
@@ -385,3 +386,30 @@ def test_a_region_is_chosen_of_several(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("OS_CLIENT_CONFIG_FILE", str(tmp_path / "regions.yaml"))
     names = [session.connect("mine", region).config.get_region_name() for region in (None, "Two")]
     assert names == ["One", "Two"]
+
+
+@pytest.mark.filterwarnings("ignore:The 'service_type' parameter")  # openstacksdk's own call
+@pytest.mark.parametrize("region", ["", "Two"])
+def test_nothing_is_read_in_a_region_that_nobody_chose(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], region: str
+) -> None:
+    with services(answers={"/flavors/detail": {"flavors": []}}, regions=("One", "Two")) as offered:
+        for name, value in {**offered.variables, "OS_REGION_NAME": region}.items():
+            monkeypatch.setenv(name, value)
+        code = main(["flavor", "list"])
+    refused = "several regions (One, Two), and none of them is chosen; nothing was read or changed\n  → set region_name"
+    assert (code, refused in capsys.readouterr().err) == ((0, False) if region else (CloudError.exit_code, True))
+    assert offered.requests["compute"] == bool(region)
+
+
+@pytest.mark.filterwarnings("ignore:The 'service_type' parameter")  # openstacksdk's own call
+@pytest.mark.parametrize("service", ["compute", "placement", "identity", "image"])
+def test_no_service_is_asked_without_a_region(monkeypatch: pytest.MonkeyPatch, service: str) -> None:
+    with services(regions=("One", "Two")) as offered:
+        for name, value in offered.variables.items():
+            monkeypatch.setenv(name, value)
+        connection = session.connect()
+        for _ in range(2):
+            with pytest.raises(CloudError, match="none of them is chosen"):
+                get(connection, service, "/things", "list things")
+    assert offered.requests.total() == 1  # the token
