@@ -414,6 +414,7 @@ class Code(enum.StrEnum):
     CARD_IN_PLACEMENT_TWICE = "GPU716"
     VGPU_ALLOCATION_DIFFERS = "GPU717"
     GPU_IN_SEVERAL_CELLS = "GPU718"
+    HOST_NOT_MAPPED = "GPU719"
 
     # The topology of a host
     LINK_NARROW = "GPU720"

@@ -27,6 +27,7 @@ class Service:
     :ivar reason: the reason that was given when it was disabled.
     :ivar seen: the time of the last report as Nova returns it; it changes with each report.
     :ivar answers: whether its cell answers; otherwise its state is unknown.
+    :ivar mapped: whether Nova lists a compute node of the host, which it does not without a mapping to a cell.
     """
 
     id: str = ""
@@ -37,13 +38,14 @@ class Service:
     forced_down: bool = False
     seen: str = ""
     answers: bool = True
+    mapped: bool = True
 
     @property
     def state(self) -> str:
-        """``up``, ``down`` or ``disabled``: no new instance starts on the last two."""
-        if not self.enabled:
-            return "disabled"
-        return "up" if self.up else "down"
+        """``up``; or ``down``, ``disabled`` or ``unmapped``, with which no new instance starts."""
+        if not self.enabled or not self.up:
+            return "down" if self.enabled else "disabled"
+        return "up" if self.mapped else "unmapped"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +53,7 @@ class Hypervisor:
     """A compute node as Nova lists it.
 
     :ivar host: the host of its nova-compute, as aggregates list it.
+    :ivar mapped: whether Nova lists it; if not, only the names are known.
     :ivar ram: free MiB.
     :ivar cpus: free vCPUs, without overcommitment.
     :ivar disk: free MiB.
@@ -63,6 +66,7 @@ class Hypervisor:
     host: str
     enabled: bool = True
     up: bool = True
+    mapped: bool = True
     ram: int = 0
     cpus: int = 0
     disk: int = 0

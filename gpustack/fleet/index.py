@@ -221,14 +221,14 @@ class Index:
         return frozenset(key(device.node) for device in self.answers.devices or () if device.closed)
 
     def service(self, node: str) -> str:
-        """The state of a compute node's service: ``up``, ``down``, ``disabled``; empty if unknown.
+        """The state of a compute node's service: as :class:`Service` has it; empty if unknown.
 
         If the names of several services may be that of the node, one that is not up counts.
         """
         states = {service.state for service in self._services_of(node, self.host_of(node))}
         if key(node) in self._disabled:
             states.add("disabled")
-        return next((state for state in ("disabled", "down", "up") if state in states), "")
+        return next((state for state in ("disabled", "down", "unmapped", "up") if state in states), "")
 
     # --- facts of hosts -------------------------------------------------------------------------------------------
 

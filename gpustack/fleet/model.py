@@ -77,7 +77,8 @@ class Gpu:
     :ivar parent: the address of the physical function, if it is a virtual function and a row has it.
     :ivar provider: the uuid of its resource provider; empty if unknown.
     :ivar traits: in Placement.
-    :ivar service: the state of its host's nova-compute: ``up``, ``down`` or ``disabled``; empty if unknown.
+    :ivar service: the state of its host's nova-compute: ``up``, ``down``, ``disabled`` or ``unmapped``; empty if
+        unknown.
     :ivar link: speed and width of the PCI Express link (``8.0 GT/s PCIe x16``); empty if unknown.
     :ivar out_of_service: why it is out of service, as the spec has it; empty if it is in service.
     :ivar sources: the sources that have it.

@@ -13,7 +13,7 @@ from gpustack.cloud import Connection, compute, identity, servers
 from gpustack.cloud.compute import Service
 from gpustack.cloud.placement import Provider, consumers_of
 from gpustack.cloud.servers import Server
-from gpustack.cloud.session import Progress, each, silent
+from gpustack.cloud.session import FORBIDDEN, MISSING, Progress, each, silent, tolerating
 from gpustack.fleet import placement
 from gpustack.fleet.cards import Models
 from gpustack.fleet.index import Answers, Index
@@ -35,10 +35,11 @@ class Detail(enum.IntEnum):
     """How much is asked of the APIs."""
 
     STATES = 0
-    """Which GPUs are free: two requests to Placement, one for the services, and one for each thousand instances.
+    """Which GPUs are free: two requests to Placement, one for the services, and one for each thousand instances or
+    compute nodes.
 
     The instances show the GPUs in use of hosts that report none to Placement, also if other hosts report theirs. The
-    services show the hosts on which no new instance starts.
+    services, and those without a compute node, show the hosts on which no new instance starts.
     """
     PROJECTS = 1
     """Also the names of projects: one request."""
@@ -167,12 +168,15 @@ def with_vgpus(listed: Iterable[Server], devices: Iterable[Device] | None) -> tu
 
 
 def _services(cloud: Connection, gaps: list[Gap]) -> tuple[Service, ...] | None:
+    nodes = None
     try:
         listed = compute.services(cloud)
+        with tolerating(FORBIDDEN, MISSING):
+            nodes = {key(node.host) for node in compute.hypervisors(cloud)} if listed else None
     except CloudError as error:
         gaps.append(Gap(source=Source.NOVA, reason=f"{error.what}; {_WITHOUT_SERVICES}"))
         return None
-    known = tuple(service for service in listed if service.answers)
+    known = tuple(replace(s, mapped=nodes is None or key(s.host) in nodes) for s in listed if s.answers)
     if missing := len(listed) - len(known):
         reason = f"a cell does not answer: the states of {missing} nova-compute services are unknown"
         gaps.append(Gap(source=Source.NOVA, reason=reason))

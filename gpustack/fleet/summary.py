@@ -120,7 +120,7 @@ def by_project(fleet: Fleet) -> list[Group]:
 
 
 def noted(fleet: Fleet) -> Fleet:
-    """Return the fleet with notes on the free GPUs of hosts whose nova-compute is disabled or down."""
+    """Return the fleet with notes on the free GPUs of hosts whose nova-compute is disabled, down or unmapped."""
     return replace(fleet, notes=(*fleet.notes, *_notes(fleet)))
 
 
@@ -131,7 +131,7 @@ def _notes(fleet: Fleet) -> Iterator[str]:
     for count in fleet.counts:
         free[count.host] += 0 if count.per_gpu else count.free or 0
     services = {gpu.host: gpu.service for gpu in fleet.gpus}
-    for state in ("disabled", "down"):
+    for state in ("disabled", "down", "unmapped"):
         hosts = sorted(host for host, number in free.items() if number and services.get(host) == state)
         if hosts:
             yield (

@@ -162,6 +162,7 @@ def count_all(
 
 def findings(capacities: Iterable[Capacity]) -> Iterator[Finding]:
     """Yield the findings about the capacities of flavors."""
+    unmapped: set[str] = set()
     for entry in capacities:
         name, count = entry.demand.flavor, entry.demand.count
         limits = [limit for limit in entry.limits if limit.reason is Reason.FRAGMENTS and limit.most < count]
@@ -170,3 +171,5 @@ def findings(capacities: Iterable[Capacity]) -> Iterator[Finding]:
             yield finding(Code.GPUS_IN_FRAGMENTS, place=name, gpus=fragments, count=count)
         for doubt in entry.doubts:
             yield finding(Code.CAPACITY_UNCERTAIN, place=name, doubt=doubt)
+        unmapped.update(*(limit.hosts for limit in entry.limits if limit.reason is Reason.UNMAPPED))
+    yield from (finding(Code.HOST_NOT_MAPPED, place=host) for host in sorted(unmapped))

@@ -64,9 +64,12 @@ def hosts(spec: Spec, sources: Sources, *, empty: bool = False) -> tuple[Host, .
     """
     view = _View(spec, sources, empty=empty)
     listed = {key(hypervisor.node) for hypervisor in sources.hypervisors}
-    # Nova leaves out the hosts of a cell that does not answer.
-    missing = {gpu.node for gpu in sources.fleet.gpus if gpu.address and key(gpu.node) not in listed}
-    found = [*map(view.host, sources.hypervisors), *(Host(uuid="", name=node, cards=None) for node in missing)]
+    # Nova leaves out the hosts of a cell that does not answer, and those without a mapping to a cell.
+    missing = {gpu.node: gpu for gpu in sources.fleet.gpus if gpu.address and key(gpu.node) not in listed}
+    found = [*map(view.host, sources.hypervisors)]
+    for node, gpu in missing.items():
+        without = Hypervisor(uuid="", node=node, host=gpu.host, mapped=False)
+        found.append(view.host(without) if gpu.service == "unmapped" else Host(uuid="", name=node, cards=None))
     return tuple(sorted((host for host in found if host is not None), key=lambda host: host.name))
 
 
@@ -265,6 +268,8 @@ def _closed(hypervisor: Hypervisor, compute: NodeResources | None) -> Reason | N
         return Reason.DISABLED
     if compute is not None and compute.disabled:
         return Reason.CELL
+    if not hypervisor.mapped:
+        return Reason.UNMAPPED
     return None if hypervisor.up else Reason.DOWN
 
 

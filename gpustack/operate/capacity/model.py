@@ -38,6 +38,8 @@ class Reason(enum.StrEnum):
     DISABLED = "disabled"
     DOWN = "down"
     CELL = "disabled cell"
+    UNMAPPED = "not mapped"
+    """The host is in no cell: nova-conductor ends the instances that the scheduler places on it."""
     RESERVED = "reserved"
     NOT_OFFERED = "not offered"
     INCONSISTENT = "inconsistent"

@@ -109,6 +109,8 @@ class _Walker:
         quota = Step(name=QUOTA, outcome=Outcome.UNKNOWN if demand.quota is None else Outcome.PASSED)
         yield _failed(QUOTA, Reason.QUOTA, demand.quota) if demand.quota else quota
         yield from self._policies()
+        if host.closed is Reason.UNMAPPED:  # nova-conductor's last step; Nova reports no resources of such a host
+            yield _failed("conductor: cell of the host", Reason.UNMAPPED)
         yield self._aggregate(TENANTS)
         for name, reason in ((ZONE, Reason.ZONE), (STATUS, Reason.DISABLED)):
             yield _failed(name, reason) if host.closed is reason else Step(name=name)

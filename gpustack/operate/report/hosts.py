@@ -166,7 +166,7 @@ def _gpu(fleet: Fleet, gpu: Gpu, number: int, *, mixed: bool) -> GpuView:
         f"NUMA node {gpu.numa_node}" if gpu.numa_node is not None else "",
         f"IOMMU group {gpu.iommu_group}" if gpu.iommu_group is not None else "",
         clipped(gpu.link),
-        f"nova-compute is {gpu.service}" if gpu.service in ("down", "disabled") else "",
+        f"nova-compute is {gpu.service}" if gpu.service not in ("", "up") else "",
     )
     return GpuView(
         number=number,

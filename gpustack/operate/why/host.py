@@ -20,7 +20,7 @@ from gpustack.spec.load import load_spec
 from gpustack.spec.verdict import Verdict, verdicts
 
 _NEEDS = "use a cloud of clouds.yaml with the role admin or reader of the system"
-_CLOSED = {"disabled": Code.WHY_DISABLED, "down": Code.WHY_DOWN}
+_CLOSED = {"disabled": Code.WHY_DISABLED, "down": Code.WHY_DOWN, "unmapped": Code.HOST_NOT_MAPPED}
 
 
 @dataclass(frozen=True, kw_only=True)

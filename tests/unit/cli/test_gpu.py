@@ -65,7 +65,7 @@ def test_sums(cloud: StandIn, gpustack: Any) -> None:
     ran = gpustack("gpu", "list", "--group-by", "host", "-f", "json")
     (group,) = json.loads(ran.out)
     assert (ran.code, group["Host"], group["GPUs"], group["Free"], group["Allocated"]) == (0, "gpu1", 2, 1, 1)
-    assert len(cloud.requests) == 4
+    assert len(cloud.requests) == 5
     cloud.answers[LISTING] = servers(instance("vm1", "gpu2"))
     cloud.answers["compute /servers/vm1"] = (200, {"server": instance("vm1", "gpu2")})  # read again to compare
     ran = gpustack("gpu", "list", "--group-by", "host", "--state", "inconsistent", "-f", "json")

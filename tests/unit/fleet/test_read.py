@@ -31,9 +31,9 @@ def fleet(stand_in: StandIn, detail: Detail = Detail.HOLDERS, **given: frozenset
 
 def test_requests_of_each_detail() -> None:
     expected = {
-        Detail.STATES: 2 + 2,  # instances and services
-        Detail.PROJECTS: 2 + 2 + 1,  # also names of projects
-        Detail.HOLDERS: 2 + 2 + 2 + 2,  # also two instances with GPUs, names
+        Detail.STATES: 2 + 3,  # instances, services and compute nodes
+        Detail.PROJECTS: 2 + 3 + 1,  # also names of projects
+        Detail.HOLDERS: 2 + 3 + 2 + 2,  # also two instances with GPUs, names
     }
     for detail, count in expected.items():
         stand_in = cloud()
@@ -183,3 +183,21 @@ def test_states_include_hosts_that_report_nothing_to_placement() -> None:
     assert not result.located
     stand_in.answers[LISTING] = DEAD
     assert [gap.source for gap in fleet(stand_in, Detail.STATES).partial] == [Source.NOVA]
+
+
+def test_free_gpus_of_a_host_without_a_mapping_are_noted_and_reported() -> None:
+    stand_in = cloud()
+    status, content = stand_in.answers["compute /os-hypervisors/detail"]  # type: ignore[misc]
+    stand_in.answers["compute /os-hypervisors/detail"] = (status, {"hypervisors": content["hypervisors"][1:]})
+    found = noted(fleet(stand_in, Detail.STATES))
+    assert {gpu.host: gpu.service for gpu in found.gpus} == {"gpu1": "unmapped", "gpu2": "up"}
+    assert [(entry.code, entry.place) for entry in found.findings] == [("GPU719", "gpu1")]
+    assert "free GPUs on hosts whose nova-compute is unmapped, which no new instance gets: 1 on gpu1" in found.notes
+
+
+@pytest.mark.parametrize("status", [403, 404])
+def test_compute_nodes_that_may_not_be_read_show_no_missing_mapping(status: int) -> None:
+    stand_in = cloud()
+    stand_in.answers["compute /os-hypervisors/detail"] = (status, {})
+    found = fleet(stand_in, Detail.STATES)
+    assert ({gpu.service for gpu in found.gpus}, found.partial) == ({"up"}, ())

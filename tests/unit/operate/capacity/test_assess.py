@@ -7,12 +7,16 @@ from pathlib import Path
 import pytest
 
 from gpustack.base.errors import UsageError
+from gpustack.base.findings import Code
 from gpustack.hosts.facts.store import load_snapshot
+from gpustack.nova_options.releases import release
 from gpustack.nova_options.scheduler import Scheduler
-from gpustack.operate.capacity.assess import State, state
+from gpustack.offer.flavor.desired import wanted
+from gpustack.operate.capacity.assess import State, count_all, state
 from gpustack.operate.capacity.model import Reason
-from gpustack.spec.load import load_spec
+from gpustack.spec.load import load_spec, parse_spec
 from support import growing_fleets
+from support.fleet_cloud import hypervisor
 
 
 def read(directory: Path, zone: str, scheduler: Scheduler | None = None) -> State:
@@ -56,3 +60,23 @@ def test_an_unknown_zone_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no aggregate has the availability zone 'az3'") as wrong:
         read(tmp_path, "az3")
     assert wrong.value.remedy == "zones of aggregates: az1, az2"
+
+
+SPEC = """
+version: 1
+models: {k4200: {match: {vendor: "10de", product: "11b4"}}}
+hosts: {"gpu[1:2]": [k4200]}
+nova: {release: "2025.2", placement: schedule}
+flavors: {one: {model: k4200, vcpus: 2, ram: 4GiB, disk: 10}}
+"""
+
+
+def test_a_host_without_a_mapping_gets_no_instance_and_the_reason_is_reported() -> None:
+    spec, gpus = parse_spec(SPEC, "spec"), [(f"0000:{bus}:00.0", "CUSTOM_PCI_10DE_11B4") for bus in (84, 88)]
+    cloud = growing_fleets.cloud_of({"gpu1": gpus, "gpu2": gpus})
+    cloud.answers["compute /os-hypervisors/detail"] = (200, {"hypervisors": [hypervisor("gpu2", "gpu2")]})
+    flavors = wanted(spec, release=release("2025.2")).flavors
+    (counted,), found, gaps = count_all(cloud.connection, spec, flavors)
+    assert (counted.least, counted.most, gaps) == (1, 1, ())
+    assert [(limit.reason, limit.hosts) for limit in counted.limits] == [(Reason.UNMAPPED, ("gpu1",))]
+    assert [entry.place for entry in found if entry.code == Code.HOST_NOT_MAPPED] == ["gpu1"]
