@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
@@ -31,6 +31,7 @@ from gpustack.changes.change import ChangeOutcome, ChangeResult, CloudChange, Gu
 Text = Annotated[str, StringConstraints(max_length=4096)]
 Key = Annotated[str, StringConstraints(max_length=1024, min_length=1)]
 VERSION = 1
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class JournalLine(BaseModel):
@@ -55,6 +56,11 @@ class Cloud(JournalLine):
         """The identity of the cloud: runs with the same key change the same objects. Its version may be left out."""
         address = self.auth_url.lower().rstrip("/").removesuffix("/v3").rstrip("/") or self.databases
         return hashlib.sha256(f"{address}\n{self.region}".encode()).hexdigest()[:16]
+
+    def is_same(self, other: Self) -> bool:
+        """Whether runs on both change the same objects; of databases, a cell outlives new names and new cells."""
+        uuids = [{uuid for uuid in _UUID.findall(cloud.databases) if uuid.strip("0-")} for cloud in (self, other)]
+        return self.key == other.key or not uuids[0].isdisjoint(uuids[1])
 
     def __str__(self) -> str:
         return f"{self.auth_url} {self.region}".strip() or self.databases
@@ -277,8 +283,7 @@ class RunJournal(AbstractContextManager["RunJournal"]):
         lines = [PlannedChange.model_validate(change.to_record()) for change in changes]
         self._planned = {line.key for line in lines}
         first = head.model_copy(update={"user": user_name(), "host": platform.node(), "changes": lines})
-        entry = first.model_dump(exclude={"at"})
-        self._file = JournalFile(self.path, entry)
+        self._file = JournalFile(self.path, first.model_dump(exclude={"at"}))
 
     def begin(self, change: CloudChange, payload: Mapping[str, Any] | None = None) -> None:
         """Record that a change begins, what its undo needs, and the change itself if the first line lacks it.
@@ -427,21 +432,21 @@ def records() -> Iterator[tuple[Path, RunRecord | JournalError]]:
 
 
 def last(
-    cloud: Callable[[], str], condition: Callable[[RunRecord], bool]
+    cloud: Callable[[], Cloud], condition: Callable[[RunRecord], bool]
 ) -> tuple[RunRecord | None, JournalError | None]:
     """The newest run on a cloud that meets a condition, with what others completed; None if there is none.
 
     Also the error of a newer record that cannot be read, which may be of such a run unless it is unbegun.
 
-    :param cloud: looks up the key of the cloud; is not called if there are no runs.
+    :param cloud: looks up the cloud; is not called if there are no runs.
     """
-    key, unread = "", None
+    here, unread = None, None
     for _, record in records():
         if isinstance(record, JournalError):
             unread = record if isinstance(unread, UnbegunError | None) else unread
         elif not record.head.completes:
-            key = key or cloud()
-            if record.head.cloud.key == key and condition(record):
+            here = here or cloud()
+            if here.is_same(record.head.cloud) and condition(record):
                 return completed(record), unread
     return None, unread
 

@@ -241,15 +241,6 @@ class Gpustack(app.App):
         return error.exit_code if isinstance(error, GpustackError) else 1
 
 
-def _open_standard_streams() -> None:
-    """Open the standard streams that were closed (``>&-``): the next file would be the output of child processes."""
-    while (number := os.open(os.devnull, os.O_RDWR)) < 3:
-        os.set_inheritable(number, True)
-    os.close(number)
-    sys.stdout = sys.stdout or os.fdopen(1, "w")
-    sys.stderr = sys.stderr or os.fdopen(2, "w")
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``gpustack`` with these arguments (default: ``sys.argv``) and return its exit code.
 
@@ -259,7 +250,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     # again and again, a third of the time of `scan --snapshot` with 1,000 hosts.
     gc.set_threshold(COLLECT_AFTER, *gc.get_threshold()[1:])
     atexit.register(gc.freeze)  # the end of the process frees all memory without looking at each object
-    _open_standard_streams()
+    # Standard streams that were closed are opened (``>&-``): the next file would be the output of child processes.
+    while (number := os.open(os.devnull, os.O_RDWR)) < 3:
+        os.set_inheritable(number, True)
+    os.close(number)
+    sys.stdout = sys.stdout or os.fdopen(1, "w")
+    sys.stderr = sys.stderr or os.fdopen(2, "w")
     if os.path.expanduser("~") == "~":  # noqa: PTH111 - neither HOME nor an entry in /etc/passwd
         os.environ["HOME"] = "/"  # as container engines do
     try:

@@ -104,14 +104,14 @@ class ChangeCommand(OpenStackCommand):
         :param connection: None for a command that was given Nova's databases alone.
         :param undone: the ID of a run whose undo does both.
         """
-        newest, unread = last(lambda: self.place(parsed_args).key, lambda record: True)
+        newest, unread = last(lambda: self.place(parsed_args), lambda record: True)
         if unread is not None:
             doubt = "the change of this record may be unfinished: gpustack history"
             self._warn(f"{unread.where}: {unread.what}; {unread.remedy if isinstance(unread, UnbegunError) else doubt}")
         if newest is not None and newest.state == "unfinished" and newest.head.id != undone:
             self._warn(f"the change {newest.head.id} ({newest.head.command}) is unfinished: gpustack history")
         if newest is not None and newest.head.command == "host apply":  # it records its drains only
-            newest, _ = last(lambda: self.place(parsed_args).key, lambda record: record.head.command != "host apply")
+            newest, _ = last(lambda: self.place(parsed_args), lambda record: record.head.command != "host apply")
         if connection is None or newest is None or newest.head.id == undone:
             return
         changes, findings = completion(newest, LimitsCloud(connection))
@@ -401,7 +401,7 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
                 empty.add(record.head.undoes)
             return made and record.head.command != "host apply" and record.head.id not in empty
 
-        found, unread = last(lambda: self.place(parsed_args).key, fits)
+        found, unread = last(lambda: self.place(parsed_args), fits)
         if unread is not None and not isinstance(unread, UnbegunError):
             what = f"the last change may be in a record that cannot be read: {unread.what}"
             raise JournalError(what, where=unread.where, remedy=f"{unread.remedy}; or name a change: gpustack undo ID")

@@ -290,16 +290,23 @@ gpustack cleanup apply --sql"""
         return [
             settle(verdict, answers(verdict, self._repairing.ask, self._repairing.selection.gone))
             for repair in wanted
-            if (verdict := now.get(key(repair)))
+            if not self._is_foreign(repair) and (verdict := now.get(key(repair)))
         ]
+
+    def _is_foreign(self, repair: PlannedVerdict) -> bool:
+        """Whether the repair of a saved plan is of a cell that the named databases lack, as in another region."""
+        uuid = repair.get("database")
+        return bool(uuid) and uuid not in {cell.uuid for cell in self._repairing.sources.cells}
 
     def _omitted(self, wanted: Sequence[PlannedVerdict], settled: Sequence[Verdict], *, script: bool) -> list[Verdict]:
         """Report the repairs that changed or are blocked; return the latter. A script needs --stopped, too."""
         present = {key(verdict.to_dict()) for verdict in self._plan.repairs}
-        changed = [repair for repair in wanted if key(repair) not in present]
+        changed = [repair for repair in wanted if self._is_foreign(repair) or key(repair) not in present]
         for repair in changed:
             unnamed = repair["allocation"] is not None and self._repairing.cloud is None
             reason = ": Placement is not named: add --os-cloud" if unnamed else ", changed since the plan was made"
+            if self._is_foreign(repair):
+                reason = f": cell {repair['cell']} of the plan is not among the named databases"
             self.report(f"omitted{reason}: {explanation(repair)}", error=True)
         blocked = [
             verdict for verdict in settled if verdict.status is not Status.STALE or (script and unstopped(verdict))

@@ -133,7 +133,10 @@ gpustack gpu list --snapshot hosts.json -f json"""
         option(parser, "--long", "also list status, NUMA node, units and sources")
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
-        criteria = _criteria(parsed_args)
+        names = ("host", "model", "project", "users", "instance")
+        hosts, models, projects, users, servers = (tuple(getattr(parsed_args, name)) for name in names)
+        states = tuple(map(State, parsed_args.state))
+        criteria = Criteria(hosts=hosts, models=models, states=states, projects=projects, users=users, servers=servers)
         by = parsed_args.group_by
         plain = criteria == type(criteria)()
         detail = Detail.HOLDERS
@@ -147,13 +150,6 @@ gpustack gpu list --snapshot hosts.json -f json"""
             unknown = "Free" if by == "project" else "Instances" if detail is Detail.STATES else ""
             return table(parsed_args, group_columns(self._fleet, by, unknown), groups)
         return table(parsed_args, columns_of(self._fleet), self._fleet.gpus)
-
-
-def _criteria(parsed_args: argparse.Namespace) -> Criteria:
-    names = ("host", "model", "project", "users", "instance")
-    hosts, models, projects, users, servers = (tuple(getattr(parsed_args, name)) for name in names)
-    states = tuple(map(State, parsed_args.state))
-    return Criteria(hosts=hosts, models=models, states=states, projects=projects, users=users, servers=servers)
 
 
 class GpuShowCommand(FleetCommand, ShowOne):

@@ -120,13 +120,6 @@ gpustack gpu watch --textfile gpustack-gpus.prom --once; gpustack gpu watch --li
     def after(self, parsed_args: argparse.Namespace) -> None:
         """Report nothing: findings are for `gpustack gpu list`."""
 
-    def _report_unenforced(self, fleet: Fleet) -> None:
-        """Report GPUs out of service that nothing keeps new instances off, or may not, when they change."""
-        found = unenforced(fleet)
-        if found != self._unenforced:
-            self.report_findings(found)
-        self._unenforced = found
-
     def _serve(self, page: Page, address: str, port: int) -> None:
         shown = f"[{address}]" if ":" in address else address
         try:
@@ -150,7 +143,11 @@ gpustack gpu watch --textfile gpustack-gpus.prom --once; gpustack gpu watch --li
             try:
                 fleet = self.read(parsed_args, Detail.HOLDERS)
                 fault = _partial("metrics", fleet.gaps)
-                self._report_unenforced(fleet)
+                # GPUs out of service that nothing keeps new instances off, or may not, when they change.
+                found = unenforced(fleet)
+                if found != self._unenforced:
+                    self.report_findings(found)
+                self._unenforced = found
             except (CloudError, DatabaseError) as error:
                 fault = error
             parts = list(self._of_spec(parsed_args, fleet))

@@ -196,8 +196,7 @@ openstack console log show gpu-vm | gpustack guest check --console - --gpus 2"""
         where, facts = self._facts(parsed_args)
         self._findings = tuple(findings(facts, promised, where))
         self._has_none = facts["gpus"] == [] and promised is None
-        described = rows(facts, self._findings, where)
-        return table(parsed_args, _columns(self._findings), described)
+        return table(parsed_args, _columns(self._findings), rows(facts, self._findings, where))
 
     def after(self, parsed_args: argparse.Namespace) -> None:
         """Report the findings; without GPUs and without a promise there is nothing to compare."""

@@ -90,9 +90,20 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         elif errors(self._rendering.findings):
             return
         elif parsed_args.diff:
-            self._print_diff(parsed_args)
+            root = parsed_args.out or usual_root(self._deployment)
+            shown = [*changes(self._rendering.files, root), *self._stale(parsed_args)]
+            self.to_do = bool(shown)
+            texts = self._of_hosts((change.path, change.diff().removesuffix("\n")) for change in shown)
+            self.show_hosts(parsed_args, texts, changes=True, between="\n")
         elif parsed_args.out is None:
-            self._print_files(parsed_args)
+            files = self._rendering.files
+            if len(files) == 1:
+                print(files[0].text, end="", file=self.app.stdout)
+            else:
+                self.show_hosts(
+                    parsed_args, self._of_hosts((f.name, f"### {f.name}\n{f.text.rstrip()}") for f in files)
+                )
+                self.show_total({"host": len(self._gathered.hosts), "file": len(files)}, {})
         if parsed_args.out and not parsed_args.diff and not errors(self._rendering.findings):
             removals = self._stale(parsed_args)
             self._write(parsed_args.out)
@@ -143,14 +154,6 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         findings = [finding.to_dict() for finding in (*self._rendering.findings, *self._rendering.unknown)]
         return {"files": shown, "findings": findings}
 
-    def _print_files(self, parsed_args: argparse.Namespace) -> None:
-        files = self._rendering.files
-        if len(files) == 1:
-            print(files[0].text, end="", file=self.app.stdout)
-        else:
-            self.show_hosts(parsed_args, self._of_hosts((f.name, f"### {f.name}\n{f.text.rstrip()}") for f in files))
-            self.show_total({"host": len(self._gathered.hosts), "file": len(files)}, {})
-
     def _of_hosts(self, texts: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
         """Texts with the host whose name is a part of their file's name, or with none."""
         hosts = {host.hostname for host in self._gathered.hosts}
@@ -158,13 +161,6 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
             (next((part for part in re.split("[:/]", name) if part.removesuffix(".yml") in hosts), ""), text)
             for name, text in texts
         ]
-
-    def _print_diff(self, parsed_args: argparse.Namespace) -> None:
-        root = parsed_args.out or usual_root(self._deployment)
-        shown = [*changes(self._rendering.files, root), *self._stale(parsed_args)]
-        self.to_do = bool(shown)
-        texts = self._of_hosts((change.path, change.diff().removesuffix("\n")) for change in shown)
-        self.show_hosts(parsed_args, texts, changes=True, between="\n")
 
     def _write(self, out: Path) -> None:
         # Of other tools, lint judges the files that they make of these on the hosts.

@@ -38,8 +38,7 @@ gpustack quota show --project research"""
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         """One row for each project and model."""
         models = wanted(load_spec(parsed_args.spec)).models if parsed_args.spec else {}
-        cloud = LimitsCloud(self.connection(parsed_args))
-        present, (projects, everyone) = self._read(cloud, parsed_args)
+        present, (projects, everyone) = self._read(LimitsCloud(self.connection(parsed_args)), parsed_args)
         rows = list(shares(present, projects, models))
         if not rows:
             missing = "limit for a GPU" if present.defaults else "limits, so no unified limits"

@@ -84,3 +84,22 @@ def searched() -> str:
         names = ", ".join(cloud_names()) or "none"
         return f"clouds found: {names} (searched: {', '.join(filter(None, (named, *places)))})"
     return "clouds.yaml can't be read"
+
+
+def region_of(config: Any, regions: frozenset[str]) -> str:  # noqa: ANN401 - of openstacksdk
+    """The region of all requests: the configured one, or the only one of the catalogue.
+
+    The catalogue lists the endpoints of each service in an order of its own: without a region, Nova can be that of one
+    region and Placement that of another.
+
+    :param regions: in which the catalogue has Nova.
+    :raises CloudError: if there are several, and none is configured.
+    """
+    configured = str(config.get_region_name() or "")
+    if len(regions) > 1 and not configured:
+        listed = ", ".join(sorted(regions))
+        raise CloudError(
+            f"Nova has several regions ({listed}), and none of them is chosen; nothing was read or changed",
+            remedy="set region_name of the cloud in clouds.yaml; without clouds.yaml, set OS_REGION_NAME",
+        )
+    return configured or "".join(regions)

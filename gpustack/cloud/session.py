@@ -16,7 +16,7 @@ from urllib.parse import unquote
 from gpustack.base.errors import CloudError
 from gpustack.base.text import without_login
 from gpustack.cloud import Connection, reads
-from gpustack.cloud.config_files import MISFIT, checked_locations, searched
+from gpustack.cloud.config_files import MISFIT, checked_locations, region_of, searched
 from gpustack.cloud.microversions import Microversion
 
 _SIGN_IN = "check the user, the password or the token, and the project in clouds.yaml or the OS_* variables"
@@ -148,7 +148,7 @@ def limited(connection: Connection) -> Connection:
     """Set the time limits for a connection, and begin a run, in which a silent service is not asked again."""
     from gpustack.cloud.time_limits import LimitedAdapter
 
-    _mount(connection, LimitedAdapter(connection.session, lambda access: _region(connection, _regions(access))))
+    _mount(connection, LimitedAdapter(connection.session, lambda token: region_of(connection.config, _regions(token))))
     connection.session.timeout = connection.session.timeout or _api_timeout(connection)
     return connection
 
@@ -211,24 +211,6 @@ def _regions(access: Any) -> frozenset[str]:  # noqa: ANN401 - keystoneauth's of
     return frozenset(entry.region_name for of_type in endpoints for entry in of_type if entry.region_name)
 
 
-def _region(connection: Connection, regions: frozenset[str]) -> str:
-    """The region of all requests: the configured one, or the only one of the catalogue.
-
-    The catalogue lists the endpoints of each service in an order of its own: without a region, Nova can be that of one
-    region and Placement that of another.
-
-    :raises CloudError: if there are several, and none is configured.
-    """
-    configured = str(connection.config.get_region_name() or "")
-    if len(regions) > 1 and not configured:
-        listed = ", ".join(sorted(regions))
-        raise CloudError(
-            f"Nova has several regions ({listed}), and none of them is chosen; nothing was read or changed",
-            remedy="set region_name of the cloud in clouds.yaml; without clouds.yaml, set OS_REGION_NAME",
-        )
-    return configured or "".join(regions)
-
-
 def place_of(connection: Connection) -> dict[str, str]:
     """The cloud of a connection and its user, for records: nothing secret, and no request but signing in.
 
@@ -238,7 +220,7 @@ def place_of(connection: Connection) -> dict[str, str]:
     config, access = connection.config, sign_in(connection) or Access(user="", project="", roles=frozenset())
     return {
         "auth_url": without_login(str(config.auth.get("auth_url") or "")),
-        "region": _region(connection, access.regions),
+        "region": region_of(config, access.regions),
         "user": access.user,
         "project": access.project,
     }

@@ -117,8 +117,7 @@ def overall(
             " -e gpustack_nova_snapshot=PATH, from `gpustack scan --save` or the playbook facts.yml;"
             " gpustack_nova_absent lists hosts that do not exist",
         )
-    release = _release(spec)
-    needs = wanted(spec, [host for host in hosts if patterns_for(spec, host.hostname)], release=release)
+    needs = wanted(spec, [host for host in hosts if patterns_for(spec, host.hostname)], release=_release(spec))
     return {
         "aliases": [asdict(alias) for alias in needs.aliases],
         "computes": {name: [asdict(entry) for entry in entries] for name, entries in needs.computes.items()},

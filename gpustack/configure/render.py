@@ -177,7 +177,11 @@ def _in_the_way(
         yield from _later(existing, wanted, tool.own_file, drop_in=deployment == "drop-in")
     if tool.own_key is not None:
         yield from _in_later_keys(existing, wanted, tool.own_key)
-    yield from _decided_for_one_host(existing, wanted, directories)
+    # Single-valued options that an override for one host sets to a conflicting value.
+    for option in _of_one_value(wanted) if directories else ():
+        for _, setting in existing.effective(option):
+            if _of_one_host(setting, directories) and not _right(setting, option, wanted):
+                yield _about(setting, Code.OVERRIDDEN_BY_LATER_FILE)
     yield from _available(existing, wanted)
 
 
@@ -221,16 +225,6 @@ def _beside(setting: Setting, directories: Collection[Path]) -> bool:
     file = Path(setting.file).resolve()
     of_service = file.parent in directories and file.name.startswith("nova-")
     return of_service or _of_one_host(setting, directories)
-
-
-def _decided_for_one_host(
-    existing: Existing, wanted: DesiredConfig, directories: Collection[Path]
-) -> Iterator[Finding]:
-    """Single-valued options that an override for one host sets to a conflicting value."""
-    for option in _of_one_value(wanted) if directories else ():
-        for _, setting in existing.effective(option):
-            if _of_one_host(setting, directories) and not _right(setting, option, wanted):
-                yield _about(setting, Code.OVERRIDDEN_BY_LATER_FILE)
 
 
 def _template_in_the_way(setting: Setting, wanted: DesiredConfig, hosts: Sequence[Host]) -> Iterator[Finding]:

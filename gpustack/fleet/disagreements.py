@@ -47,7 +47,13 @@ def disagreements(index: Index) -> Iterator[Disagreement]:
     answers = index.answers
     yield from _verdicts(index)
     yield from _differing_rows(index)
-    yield from _in_several_cells(index)
+    # GPUs with a row in more than one cell. Which of the rows Nova uses depends on the mapping of the host.
+    for rows in (rows for rows in index.all_rows.values() if len(rows) > 1):
+        texts = [f"{_row_words(index, row)} in cell {row.cell}" for row in rows]
+        place, host = f"{rows[0].host} {rows[0].address}", rows[0].host
+        text = finding(Code.GPU_IN_SEVERAL_CELLS, place=place, rows=" and ".join(texts), host=host)
+        is_certain = len({(row.status, row.owner) for row in rows}) == 1
+        yield Disagreement(node=rows[0].node, address=rows[0].address, finding=text, breaks=not is_certain)
     # With rows, clean-up itself judges the allocations (classes Q and S).
     if answers.rows is None and answers.consumers is not None and answers.servers is not None:
         for server in answers.servers:
@@ -295,16 +301,6 @@ def _differing_rows(index: Index) -> Iterator[Disagreement]:
             host=row.host,
         )
         yield Disagreement(node=row.node, address=row.address, finding=text)
-
-
-def _in_several_cells(index: Index) -> Iterator[Disagreement]:
-    """GPUs with a row in more than one cell. Which of the rows Nova uses depends on the mapping of the host."""
-    for rows in (rows for rows in index.all_rows.values() if len(rows) > 1):
-        texts = [f"{_row_words(index, row)} in cell {row.cell}" for row in rows]
-        place, host = f"{rows[0].host} {rows[0].address}", rows[0].host
-        text = finding(Code.GPU_IN_SEVERAL_CELLS, place=place, rows=" and ".join(texts), host=host)
-        is_certain = len({(row.status, row.owner) for row in rows}) == 1
-        yield Disagreement(node=rows[0].node, address=rows[0].address, finding=text, breaks=not is_certain)
 
 
 def _row_words(index: Index, row: Row) -> str:

@@ -4,11 +4,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from itertools import chain
 
-from gpustack.base.columns import Column
 from gpustack.base.findings import Finding, once
 from gpustack.fleet.index import Answers, Index
 from gpustack.fleet.join import join
-from gpustack.fleet.model import Fleet, Gpu
+from gpustack.fleet.model import Fleet
 from gpustack.fleet.table import columns
 from gpustack.hosts.health.check import Report
 
@@ -25,7 +24,14 @@ def with_use(reports: Iterable[Report], answers: Answers) -> tuple[tuple[Report,
     uses: dict[tuple[str, str], dict[str, object]] = {}
     for gpu in fleet.gpus:
         if (host := index.facts(gpu.node or gpu.host)) is not None:
-            uses[host.hostname, gpu.address] = _use(shown, gpu)
+            state = shown["state"].cell(gpu)
+            uses[host.hostname, gpu.address] = {
+                "state": f"{gpu.model}, {state}" if gpu.units > 1 else state,
+                "units": gpu.units,
+                "used": gpu.used,
+                "holders": shown["holders"].value(gpu),
+                "instances": shown["server"].cell(gpu),
+            }
     found: dict[str, dict[str, list[Finding]]] = {}
     for entry in fleet.findings:
         node, _, address = entry.place.partition(" ")
@@ -44,14 +50,3 @@ def with_use(reports: Iterable[Report], answers: Answers) -> tuple[tuple[Report,
         )
         joined.append(replace(report, gpus=gpus, others=(*report.others, *chain.from_iterable(here.values()))))
     return tuple(joined), fleet
-
-
-def _use(shown: dict[str, Column[Gpu]], gpu: Gpu) -> dict[str, object]:
-    state = shown["state"].cell(gpu)
-    return {
-        "state": f"{gpu.model}, {state}" if gpu.units > 1 else state,
-        "units": gpu.units,
-        "used": gpu.used,
-        "holders": shown["holders"].value(gpu),
-        "instances": shown["server"].cell(gpu),
-    }

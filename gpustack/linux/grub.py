@@ -306,7 +306,14 @@ class _State:
         if isinstance(part, Variable):
             return self._lookup(path, part.line, part.name)
         if isinstance(part, Conditional):
-            return self._conditional(path, part)
+            value = self._lookup(path, part.line, part.name)
+            if isinstance(value, Unevaluated):
+                return value
+            if not value and part.name in self.values and ":" not in part.operator:
+                return Unevaluated(file=path, line=part.line, why=f"whether ${part.name} is empty or unset")
+            if part.operator.endswith("-"):
+                return value or self._value(path, part.parts)
+            return self._value(path, part.parts) if value else ()
         if not part.quoted and ((tilde and part.text.startswith("~")) or ":~" in part.text):
             return Unevaluated(file=path, line=part.line, why="a home directory")
         return (Piece(text=part.text, file=path, line=part.line),)
@@ -316,16 +323,6 @@ class _State:
         self.left -= sum(len(piece.text) + 1 for piece in value)
         why = f"values of over {_MOST >> 20} MiB in all"
         return Unevaluated(file=path, line=line, why=why) if self.left < 0 else None
-
-    def _conditional(self, path: str, part: Conditional) -> Value:
-        value = self._lookup(path, part.line, part.name)
-        if isinstance(value, Unevaluated):
-            return value
-        if not value and part.name in self.values and ":" not in part.operator:
-            return Unevaluated(file=path, line=part.line, why=f"whether ${part.name} is empty or unset")
-        if part.operator.endswith("-"):
-            return value or self._value(path, part.parts)
-        return self._value(path, part.parts) if value else ()
 
 
 def _no_pattern(part: Part) -> bool:

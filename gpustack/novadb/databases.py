@@ -94,11 +94,10 @@ def database(name: str, url: str) -> Database:
     return Database(name=name, url=connection_options.accepted(parsed.set(drivername=_DRIVERS[kind]), name))
 
 
-_CLOSED: Mapping[str, Any] = {"poolclass": sa.NullPool}
 _REUSED: Mapping[str, Any] = {"poolclass": sa.QueuePool, "pool_size": 1, "max_overflow": -1, "pool_pre_ping": True}
 
 
-def engine(of: Database, pool: Mapping[str, Any] = _CLOSED, **arguments: object) -> sa.Engine:
+def engine(of: Database, pool: Mapping[str, Any] | None = None, **arguments: object) -> sa.Engine:
     """Return an engine whose connections are closed after use.
 
     :param pool: otherwise, what becomes of them.
@@ -113,7 +112,9 @@ def engine(of: Database, pool: Mapping[str, Any] = _CLOSED, **arguments: object)
         raise DatabaseError("there is no such database file", where=of.where, remedy="check the path of the connection")
     arguments |= connection_options.arguments(of.url)
     try:
-        opened = sa.create_engine(of.url, **pool, hide_parameters=True, connect_args=arguments)
+        opened = sa.create_engine(
+            of.url, **(pool or {"poolclass": sa.NullPool}), hide_parameters=True, connect_args=arguments
+        )
     except (SQLAlchemyError, *_MISUSED) as error:
         raise _misused(of, error) from None
     sa.event.listen(opened, "connect", lambda connection, _record: connection_options.unlimited(of.url, connection))
@@ -183,13 +184,6 @@ def reusing_connections() -> Iterator[None]:
             opened.dispose()
 
 
-def _engine(of: Database) -> sa.Engine:
-    if (engines := _engines.get()) is None:
-        return engine(of)
-    engines[of] = engines.get(of) or engine(of, _REUSED)
-    return engines[of]
-
-
 @contextmanager
 def snapshot(of: Database) -> Iterator[sa.Connection]:
     """Open a read-only connection that sees one consistent state of the database while it is open.
@@ -199,7 +193,9 @@ def snapshot(of: Database) -> Iterator[sa.Connection]:
 
     :raises DatabaseError: if the database cannot be reached or read; the message never contains the password.
     """
-    with errors_of(of), connected(_engine(of), of) as connection:
+    engines = _engines.get()
+    opened = engine(of) if engines is None else engines.get(of) or engines.setdefault(of, engine(of, _REUSED))
+    with errors_of(of), connected(opened, of) as connection:
         _begin_reading(connection)
         yield connection
 

@@ -182,10 +182,10 @@ class Sources:
         wanted = set(names)
         chosen = tuple(cell for cell in self.cells if not wanted or cell.name in wanted or cell.uuid in wanted)
         missing = wanted - {name for cell in chosen for name in (cell.name, cell.uuid)}
-        if missing:
+        if missing or (wanted and all(cell.uuid == CELL0 for cell in chosen)):
             raise UsageError(
-                f"there is no cell {sorted(missing)[0]!r}",
-                remedy=f"known: {', '.join(cell.name for cell in self.cells)}",
+                f"there is no cell {sorted(missing)[0]!r}" if missing else "cell0 has no compute hosts",
+                remedy=f"known: {', '.join(cell.name for cell in self.with_hosts)}",
             )
         return replace(self, cells=chosen)
 

@@ -236,7 +236,7 @@ def writing(database: Database) -> Iterator[sa.Connection]:
 
     :raises DatabaseError: if the database cannot be written; the message never contains the password.
     """
-    arguments = {"timeout": LOCK_TIMEOUT} if database.url.get_backend_name() == "sqlite" else {}
+    arguments: dict[str, Any] = {"timeout": LOCK_TIMEOUT} if database.url.get_backend_name() == "sqlite" else {}
     with errors_of(database), connected(engine(database, **arguments), database) as connection:
         match connection.dialect.name:
             case "sqlite":

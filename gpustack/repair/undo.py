@@ -46,18 +46,14 @@ def undo_repair(entry: JournalEntry, api: Repairing, begin: Begin | None) -> End
         )
     try:
         if entry.allocation is not None:
-            return _undo_allocation(entry, cell, api, begin)
+            if api.cloud is None:
+                raise JournalError("the repair was made in Placement", remedy="name its cloud with --os-cloud")
+            if objections := list(_against_rows(entry, cell, api.sources)):
+                return _refused(objections)
+            return put_back(api.cloud, entry, begin)
         return _undo_rows(entry, cell, api.sources, begin)
     except (KeyError, TypeError, AttributeError) as error:
         raise JournalError(f"the verdict of a repair is damaged: {error}") from error
-
-
-def _undo_allocation(entry: JournalEntry, cell: Cell, api: Repairing, begin: Begin | None) -> Ended:
-    if api.cloud is None:
-        raise JournalError("the repair was made in Placement", remedy="name its cloud with --os-cloud")
-    if objections := list(_against_rows(entry, cell, api.sources)):
-        return _refused(objections)
-    return put_back(api.cloud, entry, begin)
 
 
 def _refused(objections: Iterable[str]) -> Ended:

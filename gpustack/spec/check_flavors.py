@@ -46,7 +46,14 @@ def check_flavors(document: Document) -> Iterator[Problem]:
         yield from _gpus(document, path, flavor, models)
         yield from _sizes(document, path, flavor)
         yield from _extra_specs(document, path, flavor)
-        yield from _page_size(document, path, flavor)
+        # Sizes of pages that Nova's API accepts, and that nova-api refuses for each instance (``string_to_bytes``).
+        values: dict[Path, object] = {("mem_page_size",): flavor.get("mem_page_size")}
+        values |= {("extra_specs", keys.PAGE_SIZE): mapping(flavor, "extra_specs").get(keys.PAGE_SIZE)}
+        for inner, value in values.items():
+            if isinstance(value, str) and re.match("[0-9]", value) and size_kib(value) is None:
+                message = f"Nova refuses every instance with pages of the size {quoted(value)}"
+                guess = next((g for g in (f"{value}B", value.upper()) if size_kib(g)), None)
+                yield document.problem((*path, *inner), message, suggestion=guess and quoted(guess))
         yield from _name(document, path, name, flavor)
         yield from _twice(document, path, "name", name, flavor, names)
         if flavor.get("windows") is True and flavor.get("guest") == "linux":
@@ -113,17 +120,6 @@ def _extra_specs(document: Document, path: Path, flavor: Mapping[str, Any]) -> I
         else:
             continue
         yield document.problem((*path, "extra_specs", key), message, at_key=True)
-
-
-def _page_size(document: Document, path: Path, flavor: Mapping[str, Any]) -> Iterator[Problem]:
-    """Sizes of pages that Nova's API accepts, and that nova-api refuses for each instance (``string_to_bytes``)."""
-    values: dict[Path, object] = {("mem_page_size",): flavor.get("mem_page_size")}
-    values |= {("extra_specs", keys.PAGE_SIZE): mapping(flavor, "extra_specs").get(keys.PAGE_SIZE)}
-    for inner, value in values.items():
-        if isinstance(value, str) and re.match("[0-9]", value) and size_kib(value) is None:
-            message = f"Nova refuses every instance with pages of the size {quoted(value)}"
-            guess = next((g for g in (f"{value}B", value.upper()) if size_kib(g)), None)
-            yield document.problem((*path, *inner), message, suggestion=guess and quoted(guess))
 
 
 def _given(flavor: Mapping[str, Any], path: tuple[str, ...]) -> bool:

@@ -302,20 +302,17 @@ class _Converter:
         self._document.values[path] = node
         if isinstance(node, yaml.MappingNode):
             self._expect_tag(node, path, f"{_PREFIX}map")
-            return self._mapping(node, path)
+            data: dict[str, Data] = {}
+            for key_node, value_node in self._pairs(node, path):
+                key = key_node.value
+                self._document.keys[(*path, key)] = key_node
+                data[key] = self.value(value_node, (*path, key))
+            return data
         if isinstance(node, yaml.SequenceNode):
             self._expect_tag(node, path, f"{_PREFIX}seq")
             return [self.value(item, (*path, index)) for index, item in enumerate(node.value)]
         assert isinstance(node, yaml.ScalarNode)  # noqa: S101 -- YAML has no fourth kind
         return self._scalar(node, path)
-
-    def _mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Data]:
-        data: dict[str, Data] = {}
-        for key_node, value_node in self._pairs(node, path):
-            key = key_node.value
-            self._document.keys[(*path, key)] = key_node
-            data[key] = self.value(value_node, (*path, key))
-        return data
 
     def _pairs(self, node: yaml.MappingNode, path: Path) -> Iterator[tuple[yaml.Node, yaml.Node]]:
         """The entries of a mapping: its own, then those merged by ``<<`` under keys that it lacks."""

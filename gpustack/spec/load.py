@@ -294,8 +294,7 @@ def _wrong_key(document: Document, path: Path, detail: ErrorDetails) -> tuple[Pa
 def _unknown_key(document: Document, path: Path) -> Problem:
     key, around = str(path[-1]), _at(document.data, path[:-1])
     known = keys(at(path[:-1], document.data))
-    free = [word for word in known if word not in around]
-    guess = nearest(key, free)
+    guess = nearest(key, [word for word in known if word not in around])
     message = f"unknown key {quoted(key)}"
     if guess is None:
         message += f"; expected {listed(known)}"

@@ -288,14 +288,10 @@ def mixed(subject: LintSubject) -> Iterator[Finding]:
         for address, line in placed.items():
             card = host.functions[address].physical_function
             if card is not None and _reported(subject, source, line):
-                yield from _one_time_use(subject, host, address, line)
+                if "one_time_use" in subject.normalised and line.data.get("one_time_use") is not None:
+                    what = f"on {host.hostname}, the entry matches the virtual function {address}"
+                    yield finding(Code.ONE_TIME_USE_ON_FUNCTION, place=line.place, what=what)
                 by_card.setdefault(card, {})[address] = line
         for card, lines in by_card.items():
             by_address = {address: lines[address].data for address in sorted(lines)}
             yield from different_traits(lines[min(lines)].place, host.hostname, card, by_address)
-
-
-def _one_time_use(subject: LintSubject, host: Host, address: str, line: DeviceLine) -> Iterator[Finding]:
-    if "one_time_use" in subject.normalised and line.data.get("one_time_use") is not None:
-        what = f"on {host.hostname}, the entry matches the virtual function {address}"
-        yield finding(Code.ONE_TIME_USE_ON_FUNCTION, place=line.place, what=what)

@@ -31,7 +31,12 @@ def names(subject: LintSubject) -> Iterator[Finding]:
         for setting in source.configuration.settings:
             option = table.find(setting.group, setting.name)
             if option is not None:
-                yield from _deprecated(setting, option)
+                if setting.path != option.path and setting.name.replace("-", "_") != option.name:
+                    both = (
+                        "lines under both names add up" if option.kind == "multi" else "in one file, the new name wins"
+                    )
+                    new = {"new_group": option.group, "new_name": option.name, "both": both}
+                    yield finding(Code.OPTION_DEPRECATED, **(_assigned(setting) | new))
             elif (other := next(reversed(of_any_release(source.project).get(setting.path, ())), None)) is not None:
                 yield _not_read(setting, other, subject.release)
             elif setting.group not in table.groups and _intended_section(setting, table) is None:
@@ -45,13 +50,6 @@ def names(subject: LintSubject) -> Iterator[Finding]:
 def _assigned(setting: Setting) -> dict[str, Any]:
     """The values of a finding that name an assignment."""
     return {"place": setting.place, "group": setting.group, "name": setting.name}
-
-
-def _deprecated(setting: Setting, option: Option) -> Iterator[Finding]:
-    if setting.path != option.path and setting.name.replace("-", "_") != option.name:
-        both = "lines under both names add up" if option.kind == "multi" else "in one file, the new name wins"
-        new = {"new_group": option.group, "new_name": option.name, "both": both}
-        yield finding(Code.OPTION_DEPRECATED, **(_assigned(setting) | new))
 
 
 def _not_read(setting: Setting, option: Option, release: Release) -> Finding:

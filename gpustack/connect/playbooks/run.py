@@ -273,7 +273,11 @@ def play(call: Call, log: Path, directory: Path, listener: Callable[[Record, Seq
             code = process.wait()
         except BaseException:
             # Ansible received the same interrupt from the terminal; it ends its tasks and itself.
-            _end(process)
+            try:
+                process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                process.terminate()
+                process.wait()
             raise
     if not record.hosts and (record.no_hosts or _NO_MATCH in _printed(log, start)):
         raise UsageError(_NO_HOSTS, remedy="compare --limit with the names in the inventory")
@@ -289,14 +293,6 @@ def _printed(log: Path, start: int) -> bytes:
     with log.open("rb") as stream:
         stream.seek(start)
         return stream.read()
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    try:
-        process.wait(timeout=10)
-    except subprocess.TimeoutExpired:
-        process.terminate()
-        process.wait()
 
 
 @contextmanager

@@ -157,6 +157,7 @@ class SshConfig:
         alias = settings.get("hostkeyalias")
         # An inventory leaves tokens in it; those of configuration files are replaced.
         command = _unless_none(settings.get("proxycommand"))
+        hops = (_unless_none(settings.get("proxyjump")) or "").split(",")
         return SshTarget(
             name=name,
             hostname=hostname,
@@ -167,7 +168,7 @@ class SshConfig:
             identities=_identities(options, settings.get("identityfile")),
             identities_only=settings.get("identitiesonly", "no").lower() == "yes",
             agent=settings.get("identityagent", "").lower() != "none",
-            jumps=_jumps(settings.get("proxyjump")),
+            jumps=tuple(hop.strip().removeprefix("ssh://") for hop in hops if hop.strip()),
             proxy_command=command and command.replace("%h", hostname).replace("%p", str(port)),
             connect_timeout=timeout,
         )
@@ -213,10 +214,6 @@ def _identities(options: SshOptions, names: list[str] | None) -> tuple[Path, ...
     from_options = (options.identity,) if options.identity else ()
     configured = tuple(Path(name.strip('"')).expanduser() for name in names or ())
     return (*from_options, *configured) or tuple(Path(name).expanduser() for name in DEFAULT_IDENTITIES)
-
-
-def _jumps(value: str | None) -> tuple[str, ...]:
-    return tuple(hop.strip().removeprefix("ssh://") for hop in (_unless_none(value) or "").split(",") if hop.strip())
 
 
 def _unless_none(value: str | None) -> str | None:

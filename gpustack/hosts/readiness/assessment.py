@@ -22,7 +22,7 @@ from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.base.text import counted, listed
 from gpustack.hosts.facts.collector.vgpus import RECORD
 from gpustack.hosts.facts.gpus import Gpu, assemble, card_of, is_gpu, is_integrated, is_nvswitch
-from gpustack.hosts.facts.model import Bar, Function, Host, IommuGroup
+from gpustack.hosts.facts.model import Function, Host, IommuGroup
 from gpustack.hosts.facts.vgpu_model import USER_UNKNOWN
 from gpustack.hosts.readiness import isolation
 from gpustack.hosts.readiness.host import GROUPS, host_reasons, iommu_active, size, unreadable
@@ -337,7 +337,7 @@ def _device(host: Host, gpu: Gpu) -> Iterator[Finding]:
         yield finding(Code.NO_RESET_METHOD, place=place)
     if not main.bdf.fits_nova:
         yield finding(Code.PCI_DOMAIN_TOO_WIDE, place=place)
-    missing = [b for f in gpu.functions for b in f.bars if _is_unassigned(b)]
+    missing = [b for f in gpu.functions for b in f.bars if not b.io and b.size and b.start == 0]  # where RAM is
     if missing:
         sizes = ", ".join(f"BAR {b.index} ({size(b.size)})" for b in missing)
         yield finding(Code.BAR_UNASSIGNED, place=place, bars=sizes)
@@ -392,11 +392,6 @@ def of_instances(functions: Iterable[Function]) -> Iterator[str]:
             yield f"{function.address} ({function.driver}, {USER_UNKNOWN})"
         elif users := [f"{d.uuid}: {d.user}" for d in function.mediated_devices if d.user is not None]:
             yield f"{function.address} ({', '.join(users)})"
-
-
-def _is_unassigned(bar: Bar) -> bool:
-    """Whether a memory BAR has no assigned address: it starts at 0, where RAM is."""
-    return not bar.io and bar.size > 0 and bar.start == 0
 
 
 def _quirks(host: Host, gpu: Gpu, *, switched: bool) -> Iterator[Finding]:

@@ -193,8 +193,7 @@ class AccessState:
     def _limit(self, right: FlavorRight, project: str) -> float:
         numbers = []
         for name in (self.classes[alias] for alias in right.gpus if alias in self.classes):
-            default = self.limits.get((name, ANYBODY), self.absent)
-            number = self.limits.get((name, project), default)
+            number = self.limits.get((name, project), self.limits.get((name, ANYBODY), self.absent))
             numbers.append(math.inf if number < 0 else number)
         return min(numbers, default=math.inf)
 

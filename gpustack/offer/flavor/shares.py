@@ -143,8 +143,7 @@ def vcpus_for_each(shares: Sequence[HostShare], reserve: int) -> int | None:
     :param reserve: logical CPUs to keep for the host.
     :return: None if no host's CPUs are known, or if fewer than one remains.
     """
-    amounts = [(s.cpus - reserve) // s.gpu_count for s in shares if s.cpus is not None]
-    least = min(amounts, default=0)
+    least = min([(s.cpus - reserve) // s.gpu_count for s in shares if s.cpus is not None], default=0)
     return None if least < 1 else least if least == 1 else least // 2 * 2
 
 

@@ -23,7 +23,12 @@ def guest_problems(image: Image, needs: FlavorNeeds) -> Iterator[Problem]:
     yield from _driver(image, needs)
     yield from _of_vgpus(image, needs)
     if needs.windows or image.resembles_windows:
-        yield from _windows(image, needs)
+        if image.os_type != WINDOWS:
+            state = f"os_type is {image.os_type}" if image.os_type else "os_type is not set"
+            yield Problem(code=Code.IMAGE_OS_TYPE, values={"state": state})
+        accepts = (_branch(image) or 0) >= _HIDING_NEEDED_BEFORE  # the driver that the image declares
+        if needs.hidden_from and not (needs.hides_hypervisor or image.is_true(HIDE) or accepts):
+            yield Problem(code=Code.HYPERVISOR_VISIBLE, values={"models": " and ".join(needs.hidden_from)})
         return
     yield from _unsigned(image, needs)
     makers = sorted(name for vendor, name in _WITH_KERNEL_DRIVERS.items() if vendor in needs.vendors)
@@ -58,15 +63,6 @@ def _of_vgpus(image: Image, needs: FlavorNeeds) -> Iterator[Problem]:
         }
         severity = Severity.WARNING if is_newer else None
         yield Problem(code=Code.VGPU_IMAGE_DRIVER, severity=severity, values=values)
-
-
-def _windows(image: Image, needs: FlavorNeeds) -> Iterator[Problem]:
-    if image.os_type != WINDOWS:
-        state = f"os_type is {image.os_type}" if image.os_type else "os_type is not set"
-        yield Problem(code=Code.IMAGE_OS_TYPE, values={"state": state})
-    accepts = (_branch(image) or 0) >= _HIDING_NEEDED_BEFORE  # the driver that the image declares
-    if needs.hidden_from and not (needs.hides_hypervisor or image.is_true(HIDE) or accepts):
-        yield Problem(code=Code.HYPERVISOR_VISIBLE, values={"models": " and ".join(needs.hidden_from)})
 
 
 def _branch(image: Image) -> int | None:

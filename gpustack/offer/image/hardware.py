@@ -29,7 +29,12 @@ def hardware_problems(image: Image, needs: FlavorNeeds) -> Iterator[Problem]:
         values = {"architecture": architecture, "hosts": " and ".join(sorted(needs.architectures))}
         yield Problem(code=Code.IMAGE_ARCHITECTURE, values=values)
     if is_x86(image, needs):
-        yield from _machine(image)
+        machine, firmware = image.properties.get(MACHINE_TYPE), image.properties.get(FIRMWARE)
+        if machine is None or not _is_q35(machine):
+            state = f"{MACHINE_TYPE} is {machine}" if machine else f"{MACHINE_TYPE} is not set"
+            yield Problem(code=Code.IMAGE_MACHINE_TYPE, values={"state": state})
+        if firmware is None:
+            yield Problem(code=Code.IMAGE_FIRMWARE_UNSET)
     yield from _secure_boot(image, needs)
     for key, name in _UNIQUE.items():
         flavor_value, image_value = needs.extra_specs.get(key), image.properties.get(name)
@@ -47,15 +52,6 @@ def is_x86(image: Image, needs: FlavorNeeds) -> bool:
 def secure_boot(image: Image, needs: FlavorNeeds) -> str | None:
     """The effective policy of Secure Boot: ``required``, ``optional``, ``disabled``, or None."""
     return needs.extra_specs.get("os:secure_boot") or image.properties.get(SECURE_BOOT)
-
-
-def _machine(image: Image) -> Iterator[Problem]:
-    machine, firmware = image.properties.get(MACHINE_TYPE), image.properties.get(FIRMWARE)
-    if machine is None or not _is_q35(machine):
-        state = f"{MACHINE_TYPE} is {machine}" if machine else f"{MACHINE_TYPE} is not set"
-        yield Problem(code=Code.IMAGE_MACHINE_TYPE, values={"state": state})
-    if firmware is None:
-        yield Problem(code=Code.IMAGE_FIRMWARE_UNSET)
 
 
 def _secure_boot(image: Image, needs: FlavorNeeds) -> Iterator[Problem]:

@@ -48,7 +48,8 @@ def zone_of(metadata: Mapping[str, frozenset[str]]) -> str:
 def refusals(host: Host, demand: Demand, scheduler: Scheduler) -> Iterator[Step]:
     """Yield the steps at which a host refuses a flavor, or may refuse it if the option is not known."""
     on, own, lacks = scheduler.enables, f"{PROJECTS}={demand.project}", ", ".join(sorted(demand.aggregate))
-    projects, traits = _projects(host), _isolating(host)
+    projects = {project for name, ids in host.metadata.items() if name.startswith(PROJECTS) for project in ids}
+    traits = required_traits({name: REQUIRED for name, values in host.metadata.items() if REQUIRED in values})
     types = host.metadata.get("instance_type", (demand.flavor,))
     needed = f"a flavor with the traits {', '.join(sorted(traits))}"
     metadata = ", ".join(f"{name}={value}" for name, value in sorted(demand.aggregate.items()))
@@ -70,21 +71,11 @@ def refusals(host: Host, demand: Demand, scheduler: Scheduler) -> Iterator[Step]
         yield Step(name=TENANTS, outcome=Outcome.UNKNOWN, doubt="some hosts are in aggregates for projects")
 
 
-def _projects(host: Host) -> frozenset[str]:
-    """The ids of the projects for which a host is."""
-    return frozenset().union(*(ids for name, ids in host.metadata.items() if name.startswith(PROJECTS)))
-
-
 def _has(host: Host, requirements: Mapping[str, str]) -> bool:
     return all(
         any(matches(value, requirement) for value in host.metadata.get(name, ()))
         for name, requirement in requirements.items()
     )
-
-
-def _isolating(host: Host) -> frozenset[str]:
-    """The traits that instances must require."""
-    return required_traits({name: REQUIRED for name, values in host.metadata.items() if REQUIRED in values})
 
 
 def matches(value: str, requirement: str) -> bool:

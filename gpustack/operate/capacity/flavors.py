@@ -228,8 +228,7 @@ def _required(request: numa.BootRequest) -> set[str]:
 
 def _classes(spec: Spec, gpus: Mapping[str, int]) -> tuple[str, ...]:
     """The resource classes of the models behind the aliases."""
-    models = {model for alias in gpus for model in spec.models_of(alias)}
-    kinds = kinds_of(spec, models)
+    kinds = kinds_of(spec, {model for alias in gpus for model in spec.models_of(alias)})
     return tuple(sorted({kind.resource_class or "CUSTOM_PCI_{}_{}".format(*kind.ids).upper() for kind in kinds}))
 
 

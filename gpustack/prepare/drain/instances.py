@@ -97,7 +97,9 @@ def confirm(server: Server, requests: Collection[str]) -> Treatment:
 
 def _running(server: Server, host: str, choices: InstanceChoices, *, up: bool) -> Treatment:
     place = f"{host} {server.label}"
-    held = _held(server, choices)
+    # The devices and device ports that the instance has on its host.
+    ports = (f"a port of type {kind}" for kind in server.ports if kind not in choices.plain_ports)
+    held = (*server.demands, *ports)
     policy = choices.device_guests if held else choices.guests
     devices = ", ".join(held)
     if policy is Policy.REFUSE:
@@ -117,12 +119,6 @@ def _running(server: Server, host: str, choices: InstanceChoices, *, up: bool) -
     if not up:
         return Treatment(against=finding(Code.COMPUTE_DOWN, place=place, policy=policy))
     return Treatment(step=_step(server, host, policy, devices, choices.doubt if has_vgpus else ""))
-
-
-def _held(server: Server, choices: InstanceChoices) -> tuple[str, ...]:
-    """Return the devices and device ports that an instance has on its host."""
-    ports = (f"a port of type {kind}" for kind in server.ports if kind not in choices.plain_ports)
-    return (*server.demands, *ports)
 
 
 def _step(server: Server, host: str, policy: Policy, devices: str, doubt: str) -> Operation:

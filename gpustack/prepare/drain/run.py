@@ -157,7 +157,12 @@ class Runner:
                 continue
             if plan.refused:
                 if disabled:
-                    self._enable_again()
+                    world, refusal = self._world()
+                    service = world.service
+                    if refusal is None and service is not None and MAINTENANCE in reasons_of(service).own:
+                        self._carry_out(
+                            EnableService(service=service.id, host=service.host, why="no guest was touched")
+                        )
                 return plan
             if not plan.todo:
                 return plan
@@ -180,12 +185,6 @@ class Runner:
                 wanted.append((step, needs, room))
         findings = lacking(self.target.host, wanted)
         return replace(plan, findings=plan.findings + findings) if findings else plan
-
-    def _enable_again(self) -> None:
-        world, refusal = self._world()
-        service = world.service
-        if refusal is None and service is not None and MAINTENANCE in reasons_of(service).own:
-            self._carry_out(EnableService(service=service.id, host=service.host, why="no guest was touched"))
 
     # -- back in service -------------------------------------------------------------------------------------
 
@@ -234,8 +233,7 @@ class Runner:
     def _world(self) -> tuple[World, ServicePlan | None]:
         """Return the host's state, and a plan with findings if its service cannot be identified or read."""
         target = self.target
-        services = self.api.services()
-        service, problems = find_service(target, services)
+        service, problems = find_service(target, self.api.services())
         if problems:
             return World(service=None), ServicePlan(host=target.host, title="in Nova", findings=problems)
         if service is None:

@@ -8,7 +8,6 @@ edited. With PCI in Placement, an allocated device cannot be removed at all (bug
 """
 
 from collections.abc import Iterator
-from datetime import datetime
 
 from gpustack.novadb.hardware import Hardware, Present
 from gpustack.novadb.model import PciRow
@@ -36,7 +35,8 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
             continue
         case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))
         written = row.changed_at
-        if hardware.read_at is not None and written is not None and _newer(written, hardware.read_at):
+        looked = hardware.read_at and hardware.read_at.replace(microsecond=0)  # most databases store whole seconds
+        if looked is not None and written is not None and written >= looked:
             yield case.judged(Status.UNDECIDED, f"{drift}; but the row was written after the host was looked at")
         else:
             taken = row.taken or row.instance_uuid is not None
@@ -74,11 +74,6 @@ def _vgpus(view: NodeView, clock: Clock, hardware: Hardware) -> Iterator[Verdict
             because=because,
             advice=advice,
         )
-
-
-def _newer(written: datetime, looked: datetime) -> bool:
-    """Whether a row is, or may be, newer than the facts: most databases store whole seconds only."""
-    return written >= looked.replace(microsecond=0)
 
 
 def _drift(row: PciRow, hardware: Hardware) -> str | None:

@@ -212,7 +212,7 @@ def test_the_last_run_is_found_without_reading_older_ones(monkeypatch: pytest.Mo
         return read(path)
 
     monkeypatch.setattr(journal, "read", counted)
-    last, _unread = journal.last(lambda: CLOUD.key, lambda record: True)
+    last, _unread = journal.last(lambda: CLOUD, lambda record: True)
     assert last is not None
     assert reads == [last.path] * 2
 
@@ -320,19 +320,36 @@ def test_the_last_run_is_of_this_cloud_and_meets_the_condition() -> None:
     newer = journal.RunJournal(RunHead(id=journal.new_id(), command="flavor apply", cloud=other), [])
     newer.close()
     (path.parent / "0.jsonl").write_text("{}\n")
-    last, unread = journal.last(lambda: CLOUD.key, lambda record: True)
+    last, unread = journal.last(lambda: CLOUD, lambda record: True)
     assert last is not None
     assert (last.path, unread) == (path, None)
     (path.parent / "zz.jsonl").write_text("{}\n")
-    unread = journal.last(lambda: CLOUD.key, lambda record: True)[1]
+    unread = journal.last(lambda: CLOUD, lambda record: True)[1]
     assert unread is not None
     assert unread.where == str(path.parent / "zz.jsonl")
-    assert journal.last(lambda: CLOUD.key, lambda record: False)[0] is None
+    assert journal.last(lambda: CLOUD, lambda record: False)[0] is None
     completing = RunHead(id=journal.new_id(), command="flavor apply", cloud=CLOUD, completes=last.head.id)
     journal.RunJournal(completing, []).close()
-    last, _unread = journal.last(lambda: CLOUD.key, lambda record: True)
+    last, _unread = journal.last(lambda: CLOUD, lambda record: True)
     assert last is not None
     assert last.path == path
+
+
+ONE, TWO = (f"{number}1111111-1111-4111-8111-111111111111" for number in (1, 2))
+CELL0 = "00000000-0000-0000-0000-000000000000"
+
+
+@pytest.mark.parametrize(
+    ("databases", "same"),
+    [(f"renamed {ONE}", True), (f"cell0 {CELL0}, cell1 {ONE}, cell2 {TWO}", True), (f"cell0 {CELL0}, a {TWO}", False)],
+)
+def test_databases_are_one_cloud_after_a_cell_was_renamed_or_added(databases: str, same: bool) -> None:
+    recorded = Cloud(databases=f"cell0 {CELL0}, cell1 {ONE}")
+    assert Cloud(databases=databases).is_same(recorded) is same
+    log = journal.RunJournal(RunHead(id=journal.new_id(), command="cleanup apply", cloud=recorded), [])
+    log.close()
+    found, _unread = journal.last(lambda: Cloud(databases=databases), lambda record: True)
+    assert (found is not None) is same
 
 
 @pytest.mark.parametrize("address", ["https://k/v3", "https://k", "https://k/", "https://k/v3/", "HTTPS://K//v3"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -261,6 +262,13 @@ def test_cells_are_chosen_by_name_or_uuid(sources: Sources, names: tuple[str, ..
 def test_an_unknown_cell_is_named_with_the_known_ones(sources: Sources) -> None:
     with pytest.raises(UsageError, match="there is no cell 'six'") as raised:
         sources.named(["two", "six"])
+    assert raised.value.remedy == "known: one, two"
+
+
+def test_cell0_alone_has_no_hosts_to_check(sources: Sources) -> None:
+    cell0 = replace(sources.cells[0], uuid=CELL0, name="cell0")
+    with pytest.raises(UsageError, match="cell0 has no compute hosts") as raised:
+        replace(sources, cells=(cell0, *sources.cells)).named(["cell0"])
     assert raised.value.remedy == "known: one, two"
 
 

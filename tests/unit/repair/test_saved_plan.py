@@ -86,6 +86,11 @@ def test_a_plan_of_another_region_is_not_carried_out(
     path, before = tmp_path / "plan.json", cell.dump()
     if not known:
         path.write_text(re.sub(r',\s*"database": "[^"]*"', "", path.read_text()))
+    for preview in ("--check", "--sql"):
+        apply(tmp_path, preview, "--class", "ghost-owner")
+        output = capsys.readouterr()
+        assert ("omitted: cell cell1 of the plan is not among the named databases: class E" in output.err) is known
+        assert ("UPDATE" in output.out) is (preview == "--sql" and not known)
     assert apply(tmp_path, "--yes", "--class", "ghost-owner") == (14 if known else 0)
     reason = "cell cell1 is not among the named databases, with the uuid 11111111-1111-1111-1111-111111111111"
     assert (reason in capsys.readouterr().err) is known

@@ -67,8 +67,7 @@ def _gpus(host: HostRoot, consoles: Sequence[Sequence[Optional[str]]]) -> Option
         return None
     functions = []
     for address in filter(ADDRESS.fullmatch, host.names(PCI)):
-        files = FunctionFiles(host, address)
-        ids = identity(files)
+        ids = identity(FunctionFiles(host, address))
         if None not in ids.values():
             functions.append({"address": address, **ids})
     chosen = gpus(functions, consoles)

@@ -21,17 +21,6 @@ _FSTAB = re.compile(r"^\s*[^#\s]\S*\s+(/boot|/efi|/boot/efi)/?\s+(\S+)", re.MULT
 
 def findings(host: Host) -> Iterator[Finding]:
     """The reasons why changed files would not reach the next boot."""
-    yield from _mounts(host)
-    yield from _unmounted(host)
-    yield from _network(host)
-    yield from _skipped_loader(host)
-    if host.boot.loader == "grub" and (stub := host.boot.efi.stub) is not None:
-        images = host.boot.unified or (f"the running kernel was started by {stub}",)
-        for image in images:
-            yield finding(Code.UNIFIED_KERNEL_IMAGE, place=host.at(image))
-
-
-def _mounts(host: Host) -> Iterator[Finding]:
     mounts = {mount.path: mount for mount in host.boot.mounts or ()}
     reported = set()
     for path in ("/", "/etc", "/boot", *(("/efi", "/boot/efi") if host.boot.loader == "systemd-boot" else ())):
@@ -41,6 +30,13 @@ def _mounts(host: Host) -> Iterator[Finding]:
             reported.add(mount.point)
             place = host.at(mount.point)
             yield finding(Code.CHANGES_DO_NOT_PERSIST, place=place, path=path, where=where, remedy=remedy)
+    yield from _unmounted(host)
+    yield from _network(host)
+    yield from _skipped_loader(host)
+    if host.boot.loader == "grub" and (stub := host.boot.efi.stub) is not None:
+        images = host.boot.unified or (f"the running kernel was started by {stub}",)
+        for image in images:
+            yield finding(Code.UNIFIED_KERNEL_IMAGE, place=host.at(image))
 
 
 def _unwritable(mount: Mount, upper: Mount | None) -> tuple[str, str]:

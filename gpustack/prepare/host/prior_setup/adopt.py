@@ -375,7 +375,12 @@ def _way(host: Host, place: str, conflicting: list[Trace], by_place: dict[str, l
     if "/systemd/system/" in path:
         return f"`systemctl disable {quoted(PurePosixPath(path).name)}`, or take the device out of the unit"
     if not path.startswith("/etc/"):
-        return _hidden(path)
+        # How to mask a file of a package: by a file of the same name in ``/etc``.
+        name = re.sub(r"^/(?:usr/local/lib|usr/lib|lib|run)/", "/etc/", path)
+        if name == path or path.startswith("/run/"):
+            return f"find what writes {path}, and change that"
+        command = f"`ln -s /dev/null {quoted(name)}`"
+        return f"{command} hides this file of a package (copy its other lines to a file of another name)"
     return f"take {text} out of {conflicting[0].place if conflicting else place}, or correct it there, by hand"
 
 
@@ -384,8 +389,7 @@ def _from_entries(host: Host, text: str, by_place: dict[str, list[Trace]]) -> st
         return f"take {text} out of {KERNEL_CMDLINE}, `kernel-install add RELEASE IMAGE` for each kernel"
     sources = [t for traces in by_place.values() for t in traces if t.path == DEFAULTS and t.said in text.split(" ")]
     for trace in sources:
-        line = host.files[DEFAULTS].text.split("\n")[trace.line - 1]
-        variable = _VARIABLE.match(line)
+        variable = _VARIABLE.match(host.files[DEFAULTS].text.split("\n")[trace.line - 1])
         if variable is not None and not variable[1].startswith("GRUB_CMDLINE_LINUX"):
             owner = next((of for name, of in _OWNERS.items() if name in variable[1]), "the tool that sets it")
             return f"change {owner}: {text} comes from {variable[1]} ({trace.place})"
@@ -393,12 +397,3 @@ def _from_entries(host: Host, text: str, by_place: dict[str, list[Trace]]) -> st
     files = " and ".join(path for path in sources_of_new if any(t in host.files[path].text for t in text.split(" ")))
     command = f"`grubby --update-kernel=ALL --remove-args={quoted(text)} --no-etc-grub-update`"
     return f"{command}; take it out of {files} as well" if files else command
-
-
-def _hidden(path: str) -> str:
-    """How to mask a file of a package: by a file of the same name in ``/etc``."""
-    name = re.sub(r"^/(?:usr/local/lib|usr/lib|lib|run)/", "/etc/", path)
-    if name == path or path.startswith("/run/"):
-        return f"find what writes {path}, and change that"
-    command = f"`ln -s /dev/null {quoted(name)}`"
-    return f"{command} hides this file of a package (copy its other lines to a file of another name)"

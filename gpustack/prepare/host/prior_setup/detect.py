@@ -70,15 +70,13 @@ def findings(host: Host, targets: Targets, prior_traces: tuple[Trace, ...], othe
             severity = Severity.ERROR if acts and scripts.runs(host, trace.path) else Severity.WARNING
             yield finding(Code.SCRIPT_TOUCHES_DEVICES, place=place, line=trace.said[:200], severity=severity)
         elif trace.part is Part.LINE and trace.path.startswith(_MODPROBE):
-            yield from _needed(host, targets, trace, place)
-
-
-def _needed(host: Host, targets: Targets, trace: Trace, place: str) -> Iterator[Finding]:
-    command, module, *_ = trace.said.split()
-    function = spared(host, targets).get(canonical(module))
-    if command in ("blacklist", "install") and function is not None:
-        what = f"{function.address} ({catalogue.describe(function.vendor, function.product, function.pci_class)})"
-        yield finding(Code.HOST_DRIVER_DISABLED, place=place, said=trace.said[:200], what=what)
+            command, module, *_ = trace.said.split()
+            function = spared(host, targets).get(canonical(module))
+            if command in ("blacklist", "install") and function is not None:
+                what = (
+                    f"{function.address} ({catalogue.describe(function.vendor, function.product, function.pci_class)})"
+                )
+                yield finding(Code.HOST_DRIVER_DISABLED, place=place, said=trace.said[:200], what=what)
 
 
 def _parted(place: str) -> tuple[str, int]:
