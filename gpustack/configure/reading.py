@@ -80,9 +80,11 @@ def _of_tool(argument: str, unread: list[Finding]) -> list[Source] | None:
 def _rendered(directory: Path, unread: list[Finding]) -> list[Source]:
     from gpustack.configure.deployment import kolla, openstack_ansible, openstack_helm, rhoso
 
+    if directory.name in ("", ".."):
+        directory = directory.resolve()  # the overrides for all are above those for Nova
     found: list[Source] = []
     for below in (directory, directory / "nova", directory / kolla.DIRECTORY[1:], directory / kolla.KAYOBE_DIRECTORY):
-        if kolla.has_hosts(below):
+        if kolla.has_overrides(below):
             sources, findings = kolla.inspected(below, kolla.layers(below.resolve()), own=True)
             found, unread[:] = [*found, *sources], [*unread, *findings]
     files = [

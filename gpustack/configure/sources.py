@@ -19,7 +19,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from gpustack.base.by_key import by_key
-from gpustack.base.errors import NothingThereError, UsageError
+from gpustack.base.errors import NothingThereError, NovaConfigError, UsageError
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.hostnames import key, short
 from gpustack.configure.desired import PCI_FILTER, DesiredConfig
@@ -128,7 +128,12 @@ def assigned(options: Iterable[tuple[Path, str, str, str, str]]) -> NovaConfigur
             lines = [f"[{group}]", *f"{name} = {value}".rstrip("\n").split("\n")]
             texts.setdefault(str(path), []).extend(lines)
             keys.setdefault(str(path), []).extend([place] * len(lines))
-    made = parse_files({file: "\n".join(lines) for file, lines in texts.items()})
+    try:
+        made = parse_files({file: "\n".join(lines) for file, lines in texts.items()})
+    except NovaConfigError as error:
+        file, _, line = (error.where or "").rpartition(":")
+        where = f"{file}:{keys[file][int(line) - 1]}" if file in keys else error.where
+        raise NovaConfigError(error.what, where=where, remedy=error.remedy) from error
     return replace(made, settings=tuple(replace(s, key=keys[s.file][s.line - 1]) for s in made.settings))
 
 

@@ -110,10 +110,12 @@ def _dependencies(environment: Path) -> list[str]:
     return [name for name in entries(data, "dependencies") if isinstance(name, str) and "\0" not in name]
 
 
-def has_hosts(directory: Path) -> bool:
-    """Whether a directory has overrides of services and of single hosts."""
-    of_nova = (directory / "nova.conf").exists()
-    return not of_nova and any(directory.glob("nova-*.conf")) and any(directory.glob("*/nova.conf"))
+def has_overrides(directory: Path) -> bool:
+    """Whether a directory has overrides of services, and beside them or above those of single hosts or of all."""
+    if (directory / "nova.conf").exists() or not any(directory.glob("nova-*.conf")):
+        return False
+    of_all = directory.name == "nova" and any(_at(directory, name).is_file() for name in _OF_ALL)
+    return of_all or any(directory.glob("*/nova.conf")) or any(directory.glob("*/nova-compute.conf"))
 
 
 def inspected(

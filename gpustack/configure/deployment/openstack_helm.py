@@ -127,7 +127,7 @@ def _options(
         for name, value in {**mapping(nova, group), **override}.items():
             key = f"{place if name in override else root}.{group}.{name}"
             for ending, text in _lines(value):
-                yield path, str(group), str(name), text.replace("\n", "\n  "), key + ending
+                yield path, str(group), str(name), text, key + ending
 
 
 def _lines(value: object) -> Iterator[tuple[str, str]]:

@@ -37,6 +37,8 @@ def names(subject: LintSubject) -> Iterator[Finding]:
                     )
                     new = {"new_group": option.group, "new_name": option.name, "both": both}
                     yield finding(Code.OPTION_DEPRECATED, **(_assigned(setting) | new))
+            elif source.configuration.overrides and setting.file.endswith("/global.conf"):
+                continue  # kolla-ansible merges it into the configurations of all services of OpenStack
             elif (other := next(reversed(of_any_release(source.project).get(setting.path, ())), None)) is not None:
                 yield _not_read(setting, other, subject.release)
             elif setting.group not in table.groups and _intended_section(setting, table) is None:

@@ -11,8 +11,11 @@ import yaml
 from oslo_config import cfg
 
 from gpustack.base.errors import NovaConfigError
+from gpustack.base.findings import Severity
 from gpustack.configure.desired import wanted
 from gpustack.configure.inspection import existing_for
+from gpustack.configure.lint import lint
+from gpustack.configure.lint.subject import LintSubject
 from gpustack.configure.reading import read as read_configurations
 from gpustack.configure.render import render
 from gpustack.configure.sources import SERVICES
@@ -344,7 +347,7 @@ def test_helm_keeps_the_operators_values(tmp_path):
     labels = [{"label": {"key": "a"}, "conf": {}}]
     values = {
         "conf": {
-            "nova": {"pci": pci, "filter_scheduler": filters, "DEFAULT": {"note": "a\n[b\nc"}},
+            "nova": {"pci": pci, "filter_scheduler": filters, "DEFAULT": {"note": "a\n [b\n c"}},
             "overrides": {"nova_compute": {"hosts": [cpu_host, gpu_host, empty], "labels": labels}},
         }
     }
@@ -375,6 +378,32 @@ def test_helm_replaces_overrides_that_are_no_mappings(tmp_path, conf):
     (document,) = documents(rendered(tmp_path, "openstack-helm", str(values)), "gpustack-nova.yaml")
     by_name = {entry["name"]: entry["conf"] for entry in document["conf"]["overrides"]["nova_compute"]["hosts"]}
     assert by_name["gpu01"]["nova"]["pci"]["device_spec"]["values"] == [json.dumps(entry) for entry in GPU01]
+
+
+@pytest.mark.parametrize(
+    ("lines", "code", "place"),
+    [
+        (['[{"vendor_id": "10de"},', ' {"vendor_id": "1002"}', " ]"], None, ""),
+        (['[{"vendor_id": "10de"},', ' {"vendor_id": "1002"}', "]"], "GPU330", "conf.nova.pci.device_spec"),
+        (['[{"vendor_id": "10de"},', '{"vendor_id": "1002"}]'], "GPU331", "conf.nova.pci.device_spec"),
+    ],
+)
+def test_helm_writes_the_lines_of_a_value_as_they_are(tmp_path, lines, code, place):
+    """The chart does not indent them, and only an indented line continues a value."""
+    values = tmp_path / "values.yaml"
+    values.write_text(yaml.safe_dump({"conf": {"nova": {"pci": {"device_spec": "\n".join(lines)}}}}))
+    report = lint([f"{values}"], LintSubject(release=releases.release("2025.2")))
+    found = {(f.code, f.place) for f in report.findings if f.severity is Severity.ERROR}
+    assert found & {("GPU330", f"{values}:{place}"), ("GPU331", f"{values}:{place}")} == (
+        {(code, f"{values}:{place}")} if code else set()
+    )
+    texts = [f"[pci]\ndevice_spec = {chr(10).join(lines)}\n"]
+    if code == "GPU330":
+        with pytest.raises(cfg.ConfigFileParseError):
+            read(tmp_path, *texts)
+    else:
+        (value,) = read(tmp_path, *texts).pci.device_spec
+        assert (code is None) == value.endswith("]")
 
 
 def test_places_in_values_are_named_by_their_path(tmp_path):

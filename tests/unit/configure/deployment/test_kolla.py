@@ -2,6 +2,9 @@
 
 import pytest
 
+from gpustack.configure.lint import lint
+from gpustack.configure.lint.subject import LintSubject
+from gpustack.nova_options import releases
 from support.nova_rendered import FPGA, NIC, codes, rendered, written
 
 NOVA = "etc/kolla/config/nova"
@@ -184,3 +187,29 @@ def test_the_inspected_directory_is_the_one_below_the_output(tmp_path):
     """An operator who renders into a new directory must not believe that /etc/kolla/config was read."""
     (finding,) = (f for f in rendered(tmp_path, "kolla").findings if f.code == "GPU322")
     assert finding.place == str(tmp_path / NOVA)
+
+
+@pytest.mark.parametrize("directory", ["etc/kolla/config", NOVA, "."])
+@pytest.mark.parametrize("of_all", ["../nova.conf", "../global.conf"])
+def test_overrides_without_those_of_hosts_are_merged_too(tmp_path, monkeypatch, directory, of_all):
+    """nova.conf beside the directory is for all services; it is no configuration of its own."""
+    there(
+        tmp_path,
+        {
+            of_all: f"[pci]\nalias = {FPGA}\n",
+            "nova-api.conf": "[DEFAULT]\ndebug = true\n",
+            "nova-scheduler.conf": "[filter_scheduler]\nenabled_filters = PciPassthroughFilter\n",
+            "nova-compute.conf": '[pci]\ndevice_spec = {"vendor_id": "1172", "product_id": "09c4"}\n',
+        },
+    )
+    monkeypatch.chdir(tmp_path / NOVA)
+    report = lint(
+        [directory if directory == "." else str(tmp_path / directory)], LintSubject(release=releases.release("2025.2"))
+    )
+    assert report.findings == ()
+
+
+def test_overrides_for_one_service_of_one_host_are_merged(tmp_path):
+    there(tmp_path, {"nova-api.conf": f"[pci]\nalias = {FPGA}\n", "gpu01/nova-compute.conf": "[pci]\nalias = {}\n"})
+    report = lint([str(tmp_path / NOVA)], LintSubject(release=releases.release("2025.2")))
+    assert ("GPU342", "gpu01") in {(f.code, f.message.rpartition("/")[2]) for f in report.findings}
