@@ -1,4 +1,4 @@
-"""Entries by a key."""
+"""Entries and numbers by a key."""
 
 from collections.abc import Iterable
 from typing import TypeVar
@@ -17,3 +17,8 @@ def by_key(pairs: Iterable[tuple[Key, Entry]]) -> dict[Key, list[Entry]]:
     for key, entry in pairs:
         entries.setdefault(key, []).append(entry)
     return entries
+
+
+def sums(pairs: Iterable[tuple[Key, int]]) -> dict[Key, int]:
+    """The sum of the numbers of each key."""
+    return {key: sum(numbers) for key, numbers in by_key(pairs).items()}

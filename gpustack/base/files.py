@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import jinja2
 
 E = TypeVar("E", bound=GpustackError)
+Text = str | Iterable[str | bytes]
 _PACKAGE = Path(__file__).resolve().parents[1]
 _COLLECTION = "ansible_collections/nova_gpustack/passthrough"
 _NO_TEXT = (b"\x1f\x8b", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"BZh", b"LPKSHHRH")  # gzip, xz, zstd, bzip2, journald
@@ -237,13 +238,7 @@ def _masked(mode: int) -> int:
 
 
 def write_atomic(
-    path: Path,
-    text: str | Iterable[str | bytes],
-    *,
-    mode: int,
-    exact: bool = False,
-    new: bool = False,
-    owner: os.stat_result | None = None,
+    path: Path, text: Text, *, mode: int, exact: bool = False, new: bool = False, owner: os.stat_result | None = None
 ) -> None:
     """Replace ``path`` by ``text`` atomically.
 

@@ -146,10 +146,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
     def _as_data(self) -> dict[str, object]:
         files = self._rendering.files
         owned = self._of_hosts((file.name, f"{file.name}\n{file.text}") for file in files)
-        texts: dict[str, str] = {}
-        for host, text in owned:
-            texts[host] = texts.get(host, "") + text
-        groups = patterns_of(host_groups(texts.items()))
+        groups = patterns_of(host_groups((host, "".join(texts)) for host, texts in by_key(owned).items()))
         shown = [{**f.to_dict(), "group": groups[host] or f.name} for f, (host, _) in zip(files, owned, strict=True)]
         findings = [finding.to_dict() for finding in (*self._rendering.findings, *self._rendering.unknown)]
         return {"files": shown, "findings": findings}

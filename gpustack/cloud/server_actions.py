@@ -30,7 +30,6 @@ _ACTION = 90.0
 """Seconds for the answer to an action: nova-api waits up to 60 for other services (``[DEFAULT] rpc_response_timeout``),
 as before a live migration."""
 
-
 _METHODS = {"cold_migrate": "migrate", "confirm": "confirm_resize"}
 """The methods of novaclient with another name than the action."""
 

@@ -8,6 +8,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import quote
 
+from gpustack.base.by_key import sums
 from gpustack.base.text import counted
 from gpustack.cloud import Connection, microversions
 from gpustack.cloud.session import FORBIDDEN, find, newest, pages, request, tolerating, well_formed
@@ -304,11 +305,8 @@ def server_of(entry: Mapping[str, Any]) -> Server:
 
 def requested_classes(extra_specs: Mapping[str, object]) -> dict[str, int]:
     """The amounts of the resource classes of devices that a flavor requests, in all of its groups."""
-    amounts: dict[str, int] = {}
-    for key, value in extra_specs.items():
-        if (match := _DEVICE_CLASS.fullmatch(key)) and str(value).isdecimal():
-            amounts[match[1]] = amounts.get(match[1], 0) + int(str(value))
-    return amounts
+    matches = ((_DEVICE_CLASS.fullmatch(key), str(value)) for key, value in extra_specs.items())
+    return sums((match[1], int(value)) for match, value in matches if match and value.isdecimal())
 
 
 def _demands(extra_specs: Mapping[str, object]) -> tuple[str, ...]:

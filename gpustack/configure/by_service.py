@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from gpustack.base.by_key import by_key
 from gpustack.configure.sources import PLACEMENT, READERS, Source, kinds
 from gpustack.nova_options import releases
 from gpustack.nova_options.config import Setting
@@ -31,13 +32,10 @@ def by_service(sources: Sequence[Source], release: Release) -> Iterator[OptionBy
     """The options of a release that concern GPUs."""
     of_nova, of_placement = releases.table(release), releases.table(release, "placement")
     for option in (option for table in (of_nova, of_placement) for option in table.named.values() if option.services):
-        found: dict[str, list[tuple[str, ...]]] = {}
-        settings = []
-        for source in sources:
-            effective = source.configuration.effective(option)
-            for reader in source.readers or source.services:
-                found.setdefault(reader, []).append(tuple(_plain(option, setting.value) for setting in effective))
-                settings += [(reader, setting) for setting in effective]
+        of_sources = [(source.readers or source.services, source.configuration.effective(option)) for source in sources]
+        of_readers = [(reader, effective) for readers, effective in of_sources for reader in readers]
+        found = by_key((reader, tuple(_plain(option, s.value) for s in effective)) for reader, effective in of_readers)
+        settings = tuple((reader, setting) for reader, effective in of_readers for setting in effective)
         reading = [reader for reader in found if kinds([reader])[0] in option.services]
         given = {values for reader in reading for values in found[reader] if values}
         states = {}
@@ -48,7 +46,7 @@ def by_service(sources: Sequence[Source], release: Release) -> Iterator[OptionBy
                 states[reader] = "missing" if given else "default"
             else:
                 states[reader] = "differs" if len(given) > 1 or not all(values) else "set"
-        yield OptionByService(option=option, states=states, settings=tuple(settings))
+        yield OptionByService(option=option, states=states, settings=settings)
 
 
 def _plain(option: Option, value: str) -> str:

@@ -29,19 +29,12 @@ def proof(
     for address in reached:
         parts = host.virtual.get(address, ())
         if parts and not any(part.address in reached for part in parts):
-            yield finding(
-                Code.PHYSICAL_FUNCTION_OFFERED,
-                place=f"{host.hostname} {address}",
-                functions=", ".join(part.address for part in parts),
-            )
+            functions = ", ".join(part.address for part in parts)
+            yield finding(Code.PHYSICAL_FUNCTION_OFFERED, place=f"{host.hostname} {address}", functions=functions)
     for address, index in reached.items():
         if address not in wanted_addresses:
-            yield finding(
-                Code.DEVICE_SPEC_OFFERS_TOO_MUCH,
-                place=f"{host.hostname} {address}",
-                entry=json.dumps(entries[index]),
-                what=what_is(host, address),
-            )
+            place, entry, what = f"{host.hostname} {address}", json.dumps(entries[index]), what_is(host, address)
+            yield finding(Code.DEVICE_SPEC_OFFERS_TOO_MUCH, place=place, entry=entry, what=what)
     for address in sorted(wanted_addresses - reached.keys()):
         yield finding(Code.DEVICE_SPEC_MISSES_CARD, place=f"{host.hostname} {address}")
 

@@ -74,11 +74,8 @@ def _addresses(
     if not selects_cards and _reach(host, ids, None) == {function.address for function in members}:
         yield None
         return
-    by_card: dict[str | None, set[str]] = {}
-    for function in members:
-        by_card.setdefault(function.physical_function, set()).add(function.address)
-    for card, parts in by_card.items():
-        if _reach(host, ids, card) == parts:
+    for card, parts in by_key((function.physical_function, function.address) for function in members).items():
+        if _reach(host, ids, card) == {*parts}:
             yield card
         else:
             yield from (function.address for function in members if function.address in parts)
@@ -323,24 +320,21 @@ def _aliases(spec: Spec, targets: Sequence[Assigned], placement: Placement, rele
     """
     kinds = {t.model: t.gpu.dev_type for t in targets}
     unmovable = {t.model for t in targets if not vgpus.migrates(spec, t, release)}
-    by_name: dict[str, list[Alias]] = {}
-    for name, model in spec.models.items():
-        if name not in kinds:
-            continue
-        alias = spec.alias_of(name)
-        scheduled = placement == "schedule"
-        by_name.setdefault(alias, []).append(
-            replace(
-                _line(alias, model, kinds[name]),
-                resource_class=spec.resource_class_of(name) if scheduled else None,
-                traits=spec.required_traits_of(name) if scheduled else (),
-                live_migratable=model.live_migratable if name in unmovable else True,
-            )
+    scheduled = placement == "schedule"
+    of_models = (
+        replace(
+            _line(spec.alias_of(name), model, kinds[name]),
+            resource_class=spec.resource_class_of(name) if scheduled else None,
+            traits=spec.required_traits_of(name) if scheduled else (),
+            live_migratable=model.live_migratable if name in unmovable else True,
         )
+        for name, model in spec.models.items()
+        if name in kinds
+    )
     lines: list[Alias] = []
-    for several in by_name.values():
+    for several in by_key((line.name, line) for line in of_models).values():
         different = list(dict.fromkeys(several))
-        if placement == "schedule" and len(different) > 1:
+        if scheduled and len(different) > 1:
             different = [replace(different[0], vendor_id=None, product_id=None)]
         lines += different
     return (*lines, *_selections(spec, kinds, placement))

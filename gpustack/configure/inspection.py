@@ -38,13 +38,9 @@ def existing_for(
                 named += tool.sources(path, document)
         else:
             named += _read(argument, findings)
-    inspected: tuple[Source, ...] = ()
-    joined: tuple[Path, ...] = ()
-    unread: tuple[Finding, ...] = ()
-    if tool.overrides:
-        below = root / (directory or tool.directory).lstrip("/")
-        joined = kolla.layers(below.resolve()) if deployment == "kayobe" else ()
-        inspected, unread = kolla.inspected(below, joined)
+    below = root / (directory or tool.directory).lstrip("/")
+    joined = kolla.layers(below.resolve()) if deployment == "kayobe" else ()
+    inspected, unread = kolla.inspected(below, joined) if tool.overrides else ((), ())
     return Existing(
         named=tuple(named),
         inspected=inspected,

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
+from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.hosts.facts.model import Host
 from gpustack.spec.model import Spec
@@ -14,23 +15,17 @@ def spanning_flavors(host: Host, spec: Spec) -> Iterator[Finding]:
 
     Models with one alias are the same to Nova. A GPU without a reported node may belong to any node.
     """
-    nodes_of: dict[str, list[int | None]] = {}
-    for assigned in verdicts(spec, host).offered:
-        for alias in spec.aliases_of(assigned.model):
-            nodes_of.setdefault(alias, []).append(assigned.gpu.main.numa_node)
+    offered = verdicts(spec, host).offered
+    nodes_of = by_key((alias, gpu.gpu.main.numa_node) for gpu in offered for alias in spec.aliases_of(gpu.model))
     candidates = {number for numbers in nodes_of.values() for number in numbers}
     for entry in entries(spec):
         request = by_alias(spec, entry.models)
         if any(len(nodes_of.get(alias, ())) < number for alias, number in request.items()):
             continue  # no instance fits the host
-        if not any(_fits(node, request, nodes_of) for node in candidates):
-            most = max(_on(node, request, nodes_of) for node in candidates)
+        most = max((_on(node, request, nodes_of) for node in candidates), default=0)
+        if most < sum(request.values()):
             name, count = entry.name, entry.count
             yield finding(Code.FLAVOR_SPANS_NUMA_NODES, place=host.hostname, flavor=name, count=count, most=most)
-
-
-def _fits(node: int | None, request: Mapping[str, int], nodes_of: Mapping[str, list[int | None]]) -> bool:
-    return all(sum(n in (node, None) for n in nodes_of[alias]) >= number for alias, number in request.items())
 
 
 def _on(node: int | None, request: Mapping[str, int], nodes_of: Mapping[str, list[int | None]]) -> int:

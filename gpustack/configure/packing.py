@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from gpustack.base.by_key import by_key
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import releases
 from gpustack.nova_options.options import Option, Release
@@ -96,13 +97,10 @@ def requested(spec: Spec, gpus: Collection[Mapping[str, int]] = ()) -> Requested
 
     :param gpus: the number of GPUs by alias, for each host with facts.
     """
-    counts: dict[str, set[int]] = {}
     flavors = list(requests(spec))
-    for flavor in flavors:
-        for alias, count in flavor.items():
-            counts.setdefault(alias, set()).add(count)
+    counts = by_key(pair for flavor in flavors for pair in flavor.items())
     return Requested(
-        mixed=tuple(alias for alias, several in counts.items() if len(several) > 1),
+        mixed=tuple(alias for alias, several in counts.items() if len({*several}) > 1),
         largest=max((sum(flavor.values()) for flavor in flavors), default=0),
         candidates=max((sum(candidates(flavor, host) for host in gpus) for flavor in flavors), default=0),
     )

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, Self, TypedDict, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
+from gpustack.base.by_key import by_key
 from gpustack.base.errors import NovaConfigError, SnapshotError
 from gpustack.base.findings import Code, Finding, errors, finding
 from gpustack.base.task_results import TaskResult, reported
@@ -169,13 +170,14 @@ def for_host(
     findings = list(dict.fromkeys(finding for file in files for finding in file.findings))
     if kolla and (markers(spec) or decided.get("traits", {}).get(hostname)) and "compute" in services:
         findings.append(providers.not_written(hostname, "kolla"))
+    written: list[NovaFile] = [{"path": file.path, "content": file.text, "mode": "0644"} for file in files if not kolla]
     resources = None if kolla or "compute" not in services else _resources(decided, hostname)
     changed = {service for file in files for service in file.affected} | set(answer.pending)
     if resources is not None and resources["content"] != answer.texts.get(providers.PATH):
         changed.add("compute")
     chosen = {"always": list(services), "never": []}.get(restart, [s for s in services if s in changed])
     return {
-        "write": [] if kolla else [*map(_written, files), *([resources] if resources else [])],
+        "write": [*written, *([resources] if resources else [])],
         # Without the first line, which marks the file as gpustack's.
         "blocks": [{"path": file.path, "text": file.text.partition("\n")[2].strip("\n")} for file in files if kolla],
         "restart": [] if errors(findings) else _commands(chosen, answer, kolla=kolla),
@@ -188,10 +190,6 @@ def _resources(decided: Mapping[str, Any], hostname: str) -> NovaFile | None:
     """provider.yaml of a host with markers, or with traits of providers."""
     text = providers.text(*(decided.get(key, {}).get(hostname, {}) for key in ("markers", "traits")))
     return None if text is None else {"path": providers.PATH, "content": text, "mode": "0644"}
-
-
-def _written(file: _ServiceFile) -> NovaFile:
-    return {"path": file.path, "content": file.text, "mode": "0644"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -297,12 +295,8 @@ def _unread(services: Sequence[str], started: Mapping[str, Sequence[str]], hostn
     for service in services:
         arguments = [argument for argument in started.get(service, ()) if argument.startswith("--config-dir=")]
         if arguments and f"--config-dir={DIRECTORY}" not in [argument.rstrip("/") for argument in arguments]:
-            yield finding(
-                Code.DROP_INS_NOT_READ,
-                place=f"{hostname} nova-{service}",
-                words=" ".join(arguments),
-                directory=DIRECTORY,
-            )
+            place, words = f"{hostname} nova-{service}", " ".join(arguments)
+            yield finding(Code.DROP_INS_NOT_READ, place=place, words=words, directory=DIRECTORY)
 
 
 def _sources(
@@ -317,14 +311,13 @@ def _sources(
         paths = _read_by(service, files, container)
         if paths:
             arguments = started.get(service)
+            with_files = None if arguments is None else any(word.startswith("--config-file=") for word in arguments)
             yield Source(
                 label=f"{hostname}:{paths[0]}",
                 services=(service,),
                 configuration=parse_files({f"{hostname}:{path}": files[path] for path in paths}),
                 named=True,
-                with_files=None
-                if arguments is None
-                else any(argument.startswith("--config-file=") for argument in arguments),
+                with_files=with_files,
             )
 
 
@@ -338,7 +331,8 @@ def _read_by(service: str, files: Mapping[str, str], container: str | None) -> l
 
 def _affected(file: RenderedFile, before: str | None, place: str, services: Sequence[str]) -> list[str]:
     """The services that read a changed option. A changed comment restarts no service."""
-    old, new = (_settings(text, place) for text in (before, file.text))
+    read = (parse_files({place: text or ""}).settings for text in (before, file.text))
+    old, new = (by_key((setting.path, setting.value) for setting in settings) for settings in read)
     different = {path for path in {*old, *new} if old.get(path) != new.get(path)}
     readers = {service for option in releases.all_options() if option.path in different for service in option.services}
     if any(path.startswith(("mdev_", "vgpu_", "devices/")) for path in different):
@@ -346,13 +340,6 @@ def _affected(file: RenderedFile, before: str | None, place: str, services: Sequ
     if "filter_scheduler/pci_in_placement" in different and "api" not in services:
         readers.add("compute")  # rendered for nova-compute only when an alias has no ids
     return [service for service in services if service in readers]
-
-
-def _settings(text: str | None, place: str) -> dict[str, list[str]]:
-    values: dict[str, list[str]] = {}
-    for setting in parse_files({place: text or ""}).settings:
-        values.setdefault(setting.path, []).append(setting.value)
-    return values
 
 
 def _block(text: str) -> str:

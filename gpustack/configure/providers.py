@@ -21,7 +21,6 @@ DIRECTORY = "/etc/nova/provider_config"
 PATH = f"{DIRECTORY}/gpustack.yaml"
 _LOCATION = releases.option("compute/provider_config_location")
 
-
 _ANSIBLE = "in the host_vars of each host, set nova_cell_compute_provider_config to its content"
 _INSTEAD: Mapping[str, str] = {
     "kolla": _ANSIBLE,

@@ -209,11 +209,8 @@ def _sources(argument: str) -> list[Source]:
 
 def _read(text: str, services: tuple[str, ...], paths: Sequence[Path]) -> list[Source]:
     services = services or guessed(paths[-1])
-    by_files: dict[tuple[Path, ...], list[str]] = {}
-    for service in services or READERS:
-        files = tuple(file for path in paths for file in _read_by(service, path))
-        if files:
-            by_files.setdefault(files, []).append(service)
+    of_services = ((tuple(file for p in paths for file in _read_by(name, p)), name) for name in services or READERS)
+    by_files = by_key((files, service) for files, service in of_services if files)
     if not by_files:
         problem = f"no file there is for {' or '.join(f'nova-{service}' for service in services or SERVICES)}"
         raise NothingThereError(problem, where=text, remedy="name the service's own files")

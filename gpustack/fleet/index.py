@@ -330,14 +330,10 @@ class Index:
     @cached_property
     def _held(self) -> Mapping[str, dict[str, int]]:
         """The amount by consumer, by provider."""
-        held: dict[str, dict[str, int]] = {}
-        for consumer in (self.answers.consumers or {}).values():
-            for device, amount in consumer.devices.items():
-                held.setdefault(device, {})[consumer.uuid] = amount
-        for device, consumers in self.answers.strangers.items():
-            for uuid in consumers:
-                held.setdefault(device, {}).setdefault(uuid, 1)
-        return held
+        consumers = (self.answers.consumers or {}).values()
+        known = ((device, (c.uuid, amount)) for c in consumers for device, amount in c.devices.items())
+        strangers = ((device, (uuid, 1)) for device, uuids in self.answers.strangers.items() for uuid in uuids)
+        return {device: dict(amounts) for device, amounts in by_key((*strangers, *known)).items()}
 
     def holders(self, device: Device | None) -> tuple[Holder, ...]:
         """Who holds a device in Placement; instances first."""

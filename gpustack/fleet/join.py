@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.hostnames import key, may_be_of_one_machine, short
 from gpustack.base.text import listed as names
@@ -121,9 +122,7 @@ def _still_offered(index: Index, listed: Iterable[Gpu]) -> Iterator[Finding]:
 def _unseen(index: Index, fleet: Fleet) -> Iterator[Finding]:
     """Entries of which no source shows whether Nova offers the GPU, on hosts that may be open."""
     spec, services = index.answers.spec, index.answers.services
-    names_of: dict[str, set[str]] = {}
-    for name in {name for gpu in fleet.gpus for name in (gpu.host, gpu.node)}:
-        names_of.setdefault(short(name), set()).add(name)
+    names_of = by_key((short(name), name) for name in {name for gpu in fleet.gpus for name in (gpu.host, gpu.node)})
     for entry in spec.out_of_service if spec else ():
         alike = (name for name in names_of.get(short(entry.host), ()) if may_be_of_one_machine({name}, {entry.host}))
         names = {entry.host, *alike}

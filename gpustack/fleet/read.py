@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from gpustack.base.by_key import sums
 from gpustack.base.errors import CloudError
 from gpustack.base.hostnames import key
 from gpustack.cloud import Connection, compute, identity, servers
@@ -261,10 +262,7 @@ def _all(sets: Iterable[frozenset[str]]) -> frozenset[str]:
 
 def _unexplained(devices: Iterable[Device], consumers: Mapping[str, Consumer]) -> Iterable[str]:
     """The devices of which more is used than the known consumers have."""
-    held: dict[str, int] = {}
-    for consumer in consumers.values():
-        for device, amount in consumer.devices.items():
-            held[device] = held.get(device, 0) + amount
+    held = sums(pair for consumer in consumers.values() for pair in consumer.devices.items())
     return (device.uuid for device in devices if device.used > held.get(device.uuid, 0))
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 
+from gpustack.base.by_key import by_key
 from gpustack.base.hostnames import key
 from gpustack.spec.extra_specs import required_traits
 
@@ -51,12 +52,8 @@ class Aggregate:
 
 def metadata_of(host: str, aggregates: Sequence[Aggregate]) -> dict[str, frozenset[str]]:
     """The metadata of a host's aggregates, as the filters have it: all values of each key."""
-    values: dict[str, set[str]] = {}
-    for aggregate in aggregates:
-        if aggregate.has(host):
-            for name, text in aggregate.metadata.items():
-                values.setdefault(name, set()).update(_values([text]))
-    return {name: frozenset(texts) for name, texts in values.items()}
+    texts = by_key(pair for aggregate in aggregates if aggregate.has(host) for pair in aggregate.metadata.items())
+    return {name: _values(of_name) for name, of_name in texts.items()}
 
 
 def _values(texts: Iterable[str]) -> frozenset[str]:

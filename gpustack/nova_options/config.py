@@ -309,7 +309,6 @@ class _Parser(iniparser.BaseParser):
 _DEPTH = 64
 """Values may reference further options; Python also stops the service at references that are deeper."""
 
-
 MOST = 1 << 20
 """Limit of the total length of all replaced references, in characters; real configurations need a few hundred."""
 

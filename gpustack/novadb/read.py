@@ -260,9 +260,8 @@ class CellReader:
         """Return the live instances that may be on these compute nodes under other names, with their PCI requests."""
         places = {other for node in nodes for other in self._other_names(node)}
         guests = tables.instances.c
-        found: list[tuple[Instance, Asked]] = []
-        for batch in batches(sorted({host for host, _node in places})):
-            found += self._placed(INSTANCES, guests.host.in_(batch), guests.deleted == 0)
+        hosts = batches(sorted({host for host, _node in places}))
+        found = (pair for b in hosts for pair in self._placed(INSTANCES, guests.host.in_(b), guests.deleted == 0))
         return [(record, asked) for record, asked in found if (record.host, record.node) in places]
 
     # --- owners ---------------------------------------------------------------------------------------------------

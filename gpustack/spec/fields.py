@@ -35,7 +35,6 @@ def integer(least: int, most: int, expected: str) -> Any:  # noqa: ANN401 - pyda
 Name = Annotated[str, matching(NAME_PATTERN, "a name of 1 to 64 letters, digits, '_', '.' and '-'", "k4200")]
 Hex4 = Annotated[str, matching(HEX4_PATTERN, "four hexadecimal digits in quotes"), AfterValidator(str.lower)]
 
-
 Pattern = Annotated[
     str,
     AfterValidator(lambda text: HostPattern.parse(text).text),

@@ -118,7 +118,6 @@ Counts = Annotated[
     ),
 ]
 
-
 THRESHOLDS = (4, 8, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 141, 180, 192, 256, 288)
 """The sizes of memory, in GiB, for which cards have traits in Placement."""
 _SIZES = ", ".join(f"{size}GiB" for size in THRESHOLDS)

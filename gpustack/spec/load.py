@@ -113,7 +113,6 @@ def _mapping(node: Node) -> str:
 
 _KINDS = {"boolean": lambda _: "true or false", "array": _list, "object": _mapping}
 
-
 _VENDORS = {"nvidia": "10de", "amd": "1002", "ati": "1002", "intel": "8086"}
 _TRUTH = {"yes": "true", "on": "true", "true": "true", "no": "false", "off": "false", "false": "false"}
 _NUMBER = ", a number in YAML"

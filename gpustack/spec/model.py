@@ -60,7 +60,6 @@ def _long_form(entry: object) -> object:
 Placement = Literal["off", "report", "schedule"]
 """The stage of the roll-out of PCI in Placement."""
 
-
 Interface = Annotated[str, matching(INTERFACE_PATTERN, "the name of a network interface", "ens1f0")]
 HostName = Annotated[str, matching(HOST_NAME_PATTERN, "the name of one host, without a pattern", "gpu-01.example.org")]
 Serial = Annotated[

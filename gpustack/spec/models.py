@@ -87,7 +87,6 @@ def apart(vgpus: Iterable[Vgpu | None]) -> str:
 
 ADDRESS_PATTERN = r"^([0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[01][0-9A-Fa-f]\.[0-7]$"
 
-
 Bdf = Annotated[
     str,
     AfterValidator(lambda text: str(Address.parse(text))),

@@ -36,19 +36,17 @@ def network_functions(spec: Spec, host: Host) -> NetworkFunctions:
     """The virtual functions of network cards that a spec gives to ports on a host."""
     networks = dict(networks_for(spec, host.hostname))
     by_network: dict[str, list[Function]] = {name: [] for name in networks}
-    used: dict[str, list[Function]] = {}
+    used: dict[str, list[Function]] = {name: [] for name in networks}
     disputed: dict[str, tuple[str, ...]] = {}
     for function in sorted(host.pci, key=lambda f: f.bdf) if networks else ():
         fitting = [name for name, network in networks.items() if _matches(network.match, function, host)]
-        if len(fitting) == 1 and any(net.in_use for net in function.uses.net):
-            used.setdefault(fitting[0], []).append(function)
-        elif len(fitting) == 1:
-            by_network[fitting[0]].append(function)
+        if len(fitting) == 1:
+            (used if any(net.in_use for net in function.uses.net) else by_network)[fitting[0]].append(function)
         elif fitting:
             disputed[function.address] = tuple(fitting)
     return NetworkFunctions(
         by_network={name: tuple(found) for name, found in by_network.items()},
-        used={name: tuple(found) for name, found in used.items()},
+        used={name: tuple(found) for name, found in used.items() if found},
         disputed=disputed,
     )
 

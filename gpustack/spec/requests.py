@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from gpustack.base.by_key import sums
 from gpustack.spec.attributes import alias_name
 from gpustack.spec.flavors import Flavor, named
 from gpustack.spec.model import Spec
@@ -43,10 +44,7 @@ def entries(spec: Spec) -> Iterator[Entry]:
 
 def by_alias(spec: Spec, models: Mapping[str, int]) -> dict[str, int]:
     """The number of GPUs by alias, for numbers by model: models may share an alias."""
-    counts: dict[str, int] = {}
-    for model, count in models.items():
-        counts[spec.alias_of(model)] = counts.get(spec.alias_of(model), 0) + count
-    return counts
+    return sums((spec.alias_of(model), count) for model, count in models.items())
 
 
 def requests(spec: Spec) -> Iterator[dict[str, int]]:

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gpustack.base.by_key import by_key
 from gpustack.base.errors import NovaConfigError
 from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.base.text import quoted
@@ -188,10 +189,8 @@ def sources(files: Mapping[Path, Mapping[str, Any]], services: tuple[str, ...] =
     label = ":".join(map(str, files))
     options = list(_nova_options(variables))
     only_devices = {group for _, (_, group, *_) in options} == {"pci"} and _ALIAS not in variables
-    by_options: dict[tuple[_Written, ...], list[str]] = {}
-    for reader in services or (("compute",) if only_devices else READERS):
-        if reader != PLACEMENT:
-            by_options.setdefault(tuple(option for of, option in options if of in ("", reader)), []).append(reader)
+    readers = [name for name in services or (("compute",) if only_devices else READERS) if name != PLACEMENT]
+    by_options = by_key((tuple(option for of, option in options if of in ("", name)), name) for name in readers)
     for read, own in by_options.items():
         configuration, named = assigned(read), bool(services)
         yield Source(label=label, services=kinds(own), configuration=configuration, named=named, readers=tuple(own))

@@ -19,7 +19,6 @@ from gpustack.spec.memory_pages import fit, matching, needs_huge_pages, size_kib
 
 _TITLE = "Resources of GPU hosts"
 
-
 DEDICATED = releases.option("compute/cpu_dedicated_set")
 SHARED = releases.option("compute/cpu_shared_set")
 PIN = releases.option("DEFAULT/vcpu_pin_set")

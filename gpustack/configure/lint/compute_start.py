@@ -3,6 +3,7 @@
 import re
 from collections.abc import Generator, Iterator, Sequence
 from itertools import chain
+from typing import Any
 
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.configure.lint.subject import DeviceLine, LintSubject, check
@@ -202,11 +203,5 @@ def _of_section(subject: LintSubject, source: Source, type_: str, name: str) -> 
 
 
 def _refused(setting: Setting, reason: str) -> Finding:
-    return finding(
-        Code.COMPUTE_VALUE_REFUSED,
-        place=setting.place,
-        group=setting.group,
-        name=setting.name,
-        value=repr(setting.value),
-        reason=reason,
-    )
+    about: dict[str, Any] = {"group": setting.group, "name": setting.name, "value": repr(setting.value)}
+    return finding(Code.COMPUTE_VALUE_REFUSED, place=setting.place, **about, reason=reason)

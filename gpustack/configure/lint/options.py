@@ -156,21 +156,14 @@ def substitutions(subject: LintSubject) -> Iterator[Finding]:
         table = subject.table(source)
         missing = [name for name in setting.names if _referenced(name, setting.group, table) is None]
         if missing:
-            yield finding(
-                Code.REFERENCE_UNKNOWN,
-                place=setting.place,
-                group=setting.group,
-                name=setting.name,
-                names=" and ".join(f"${name}" for name in missing),
-            )
+            names = " and ".join(f"${name}" for name in missing)
+            yield finding(Code.REFERENCE_UNKNOWN, **_assigned(setting), names=names)
         elif not is_secret(option.path):
             unset = " and ".join(f"${name}" for name in setting.unknown)
             yield finding(
                 Code.VALUE_NAMES_OPTION,
-                place=setting.place,
+                **_assigned(setting),
                 severity=None if unset and option.services else Severity.INFO,
-                group=setting.group,
-                name=setting.name,
                 names=" and ".join(f"${name}" for name in setting.names),
                 said=f"these files do not set {unset}, so the line is not judged" if unset else "its value is judged",
             )
@@ -239,13 +232,8 @@ def order(subject: LintSubject) -> Iterator[Finding]:
         for option, setting in subject.effective_of(source):
             other = named_last.last(option)
             if option.kind != "multi" and other is not None and _means(setting, option) != _means(other, option):
-                yield finding(
-                    Code.FILE_ORDER_DECIDES,
-                    place=setting.place,
-                    group=option.group,
-                    name=option.name,
-                    other=other.place,
-                )
+                about: dict[str, Any] = {"group": option.group, "name": option.name, "other": other.place}
+                yield finding(Code.FILE_ORDER_DECIDES, place=setting.place, **about)
 
 
 def _means(setting: Setting, option: Option) -> bool | str:
@@ -264,10 +252,6 @@ def readers(subject: LintSubject) -> Iterator[Finding]:
     for source, option in pairs:
         setting = source.configuration.last(option) if source.named and not source.serves(option) else None
         if setting and also.get(option.path) not in source.services and (option.path, setting.value) not in read:
-            yield finding(
-                Code.OPTION_OF_OTHER_SERVICE,
-                place=setting.place,
-                group=option.group,
-                name=option.name,
-                services=" and ".join(option.programs),
-            )
+            programs = " and ".join(option.programs)
+            about: dict[str, Any] = {"group": option.group, "name": option.name, "services": programs}
+            yield finding(Code.OPTION_OF_OTHER_SERVICE, place=setting.place, **about)

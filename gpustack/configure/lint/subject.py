@@ -280,7 +280,6 @@ class LintSubject:
 
 Run = Callable[[LintSubject], Iterator[Finding]]
 
-
 CHECKS: list[tuple[str, Run]] = []
 """The checks of all imported modules, with their titles."""
 

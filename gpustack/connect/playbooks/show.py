@@ -15,7 +15,6 @@ _GRAVEST: tuple[tuple[RunOutcome, type[GpustackError], str], ...] = (
     (RunOutcome.NOT_BEGUN, ApplyError, "not begun"),
 )
 
-
 _REMEDIES = {
     f"^{NO_ROOT}: [^IS]": "add -K (--ask-become-pass), or allow sudo without a password for this user (NOPASSWD)",
     f"^{NO_ROOT}: (Incorrect|Sorry)": "type this user's password on the host at -K, or correct ansible_become_password",

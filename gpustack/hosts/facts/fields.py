@@ -24,7 +24,6 @@ Mode = Annotated[str, StringConstraints(pattern=r"^[0-7]{3,4}$")]
 FileText = Annotated[str, StringConstraints(max_length=TEXT_LIMIT)]
 HostPath = Annotated[str, StringConstraints(pattern=r"^/[^\x00-\x1f\x7f]*$", max_length=4096)]
 
-
 _fields_set: dict[frozenset[str], set[str]] = {}
 _MOST_SETS = 1024
 

@@ -36,7 +36,6 @@ _SHOWN_PROBLEMS = 5
 _SHOWN_INPUT = 60
 _AGAIN = "take it again with `gpustack scan --save FILE`"
 
-
 _FIRST_LINE = f'{{"gpustack_snapshot": {VERSION}, "hosts": ['.encode()
 _LAST_LINE = b"]}"
 _NAME = re.compile(rb'\{"hostname": "([A-Za-z0-9_][A-Za-z0-9._-]{0,253})"')

@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from gpustack.base.by_key import sums
 from gpustack.base.errors import FlavorError, UsageError
 from gpustack.base.text import quoted
 from gpustack.offer.flavor.compare import Answers, FlavorChoices, compare
@@ -50,10 +51,7 @@ def requested(options: Sequence[GpuOption], count: int | None) -> dict[str, int]
     if count is not None and (len(options) != 1 or options[0].count is not None):
         names = ", ".join(map(str, options))
         raise UsageError(f"--count is ambiguous: the GPUs are {names}", remedy="write NAME:N for each kind of GPU")
-    gpus: dict[str, int] = {}
-    for option in options:
-        gpus[option.name] = gpus.get(option.name, 0) + (option.count or count or 1)
-    return gpus
+    return sums((option.name, option.count or count or 1) for option in options)
 
 
 @dataclass(frozen=True, kw_only=True)

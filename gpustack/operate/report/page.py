@@ -35,7 +35,6 @@ _TAKEN = (State.CLAIMED, State.ALLOCATED, State.INCONSISTENT)
 _IDLE = ("SHUTOFF", "PAUSED", "SUSPENDED", "SHELVED", "SOFT_DELETED", "STOPPED", "SOFT-DELETE")
 """States of instances that hold a GPU without running; the last two are those of a database (``vm_state``)."""
 
-
 Row = dict[str, Any]
 
 

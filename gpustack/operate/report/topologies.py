@@ -18,7 +18,6 @@ _MOST_SHAPES = 12
 """The most drawings of a large fleet."""
 _SHOWN_HOSTS = 8
 
-
 Drawing = dict[str, Any]
 """The topology of a host, for the template."""
 

@@ -6,6 +6,7 @@ claimed device as well (``nova/compute/pci_placement_translator.py``, ``update_a
 other allocation while the instance is on this node.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from gpustack.cloud.placement import Provider
@@ -33,10 +34,8 @@ def beside_all(view: NodeView, owner: Owner, of_node: Sequence[Provider]) -> boo
     owned = belongings(owner, rows)
     if owned is None or owned.missing or owned.beyond or not rows:
         return False
-    amounts: dict[str, int] = {}
-    for row in rows:
-        if (provider := _provider(row, of_node)) is not None:  # a device of a Neutron port has none
-            amounts[provider.uuid] = amounts.get(provider.uuid, 0) + 1
+    providers = (_provider(row, of_node) for row in rows)
+    amounts = Counter(provider.uuid for provider in providers if provider is not None)  # none for Neutron's ports
     held = {provider.uuid: provider.held.get(owner.uuid, 0) for provider in of_node}
     return bool(amounts) and all(held[uuid] >= amount for uuid, amount in amounts.items())
 
