@@ -439,7 +439,7 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
         """
 
         def tell(outcome: ChangeOutcome) -> None:
-            unchanged = "unchanged: it has this value already" if outcome.result is ChangeResult.UNCHANGED else ""
+            unchanged = "unchanged" if outcome.result is ChangeResult.UNCHANGED else ""
             if detail := outcome.detail or unchanged:
                 name = printable(outcome.change.name, keep="")
                 self.report(f"{name}: {detail}", error=outcome.result not in SUCCESSFUL)

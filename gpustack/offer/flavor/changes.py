@@ -118,7 +118,7 @@ class FlavorChange(_ChangeOfFlavor):
         if self.wanted is not None or self.about.get("force"):
             return ""
         users = api.users(self.id)
-        return f"{counted(users, 'instance')} use it" if users else ""
+        return f"in use by {counted(users, 'instance')}" if users else ""
 
     def carry_out(self, api: Flavors) -> str:
         if self.wanted is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,8 @@ from gpustack.operate.capacity.count import capacity
 from gpustack.operate.capacity.flavors import demands
 from gpustack.operate.capacity.hosts import Sources, hosts
 from gpustack.operate.capacity.model import Accepted, Capacity, Demand, Host, Reason
+from gpustack.operate.capacity.room import Room
+from gpustack.operate.capacity.walk import walk
 from gpustack.spec.model import Spec
 
 if TYPE_CHECKING:
@@ -127,17 +129,19 @@ def assess(cloud: Connection, known: State, demand: Demand, progress: Progress =
     return capacity(known.hosts, demand, accepted_by(cloud, known, demand, progress), known.scheduler)
 
 
-def accepted_by(cloud: Connection, known: State, demand: Demand, progress: Progress = silent) -> Accepted | None:
-    """The uuids of the hosts that Placement accepts for each request of a flavor; None if no host has room.
+def accepted_by(
+    cloud: Connection, known: State, demand: Demand, progress: Progress = silent, *, later: Collection[Reason] = ()
+) -> Accepted | None:
+    """The uuids of the hosts that Placement accepts for each request of a flavor; None if it is not asked about any.
 
+    :param later: it is also asked about hosts that a later step of Nova refuses for one of these reasons.
     :raises CloudError: if Placement does not answer.
     """
-    counted = capacity(known.hosts, demand, scheduler=known.scheduler)
-    fitting = {entry.host for entry in counted.hosts if entry.fits}
-    uuids = [host.uuid for host in known.hosts if host.name in fitting]
+    refused = {host.uuid: walk(Room(host), demand, known.scheduler).failed for host in known.hosts}
+    uuids = [uuid for uuid, step in refused.items() if step is None or step.reason in later]
     if not uuids:
         return None
-    others = {host.uuid for host in known.hosts} - set(uuids)  # another step refuses them
+    others = refused.keys() - set(uuids)  # another step refuses them
     accepted = (read.accepted(cloud, request, uuids, progress) for request in demand.requests)
     return [None if nodes is None else nodes | others for nodes in accepted]
 

@@ -25,7 +25,7 @@ from gpustack.nova_options.scheduler import Scheduler
 from gpustack.operate.capacity.assess import State, accepted_by, state
 from gpustack.operate.capacity.count import capacity
 from gpustack.operate.capacity.flavors import demand_of_present
-from gpustack.operate.capacity.model import Capacity, Demand, Step
+from gpustack.operate.capacity.model import Capacity, Demand, Reason, Step
 from gpustack.operate.capacity.room import Room
 from gpustack.operate.capacity.walk import walk
 from gpustack.operate.why.flavor import Cause, causes
@@ -157,7 +157,7 @@ def judged(
     :raises CloudError: if Placement does not answer.
     """
     demand = replace(demand, confined=_confined(known, demand.project))
-    accepted = accepted_by(cloud, known, demand, progress)
+    accepted = accepted_by(cloud, known, demand, progress, later=(Reason.FRAGMENTS, Reason.NUMA))
     hosts = known.hosts
     steps = None
     if host:

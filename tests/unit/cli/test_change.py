@@ -220,6 +220,18 @@ def test_an_undo_of_an_undone_adoption_adopts_again(cloud: NovaModel) -> None:
     assert adopted.ours
 
 
+def test_a_preview_of_a_second_undo_names_the_objects_that_stay(
+    cloud: NovaModel, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*CREATE, "--yes"]) == 0
+    ((path, _record),) = journal.records()
+    for mode, text in (("--check", ""), ("--yes", "1 done"), ("--check", "hand: unchanged")):
+        capsys.readouterr()
+        assert main(["undo", path.stem, mode]) == 0
+        assert text in (output := capsys.readouterr().err)
+        assert ("unchanged" in output) == ("unchanged" in text)
+
+
 def test_a_preview_of_an_undo_finds_what_the_undo_would_skip(
     cloud: NovaModel, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -233,7 +245,7 @@ def test_a_preview_of_an_undo_finds_what_the_undo_would_skip(
         capsys.readouterr()
         assert main(["undo", "--format", "json", mode]) == 14
         ran.append([line for line in capsys.readouterr().err.splitlines() if line.startswith("hand: ")])
-    assert ran == [["hand: 2 instances use it"], ["hand: skipped: 2 instances use it"]]
+    assert ran == [["hand: in use by 2 instances"], ["hand: skipped: in use by 2 instances"]]
 
 
 @pytest.mark.parametrize("content", ["", '{"gpustack_change": 1, "id"', "\0" * 100], ids=["empty", "half", "zeros"])
@@ -297,7 +309,7 @@ def test_a_flavor_in_use_is_not_deleted_by_an_undo(cloud: NovaModel, capsys: pyt
     (flavor,) = cloud.flavors()
     cloud.instances[flavor.id] = 2
     assert main(["undo", "--yes"]) == 14
-    assert "hand: skipped: 2 instances use it" in capsys.readouterr().err
+    assert "hand: skipped: in use by 2 instances" in capsys.readouterr().err
     assert cloud.by_id
 
 

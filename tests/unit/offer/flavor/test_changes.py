@@ -78,7 +78,7 @@ def test_the_outcome_has_the_id_of_the_flavor() -> None:
 
 @pytest.mark.parametrize(
     ("users", "force", "expected"),
-    [(0, False, "done"), (1, False, "skipped: 1 instance use it"), (3, True, "done")],
+    [(0, False, "done"), (1, False, "skipped: in use by 1 instance"), (3, True, "done")],
 )
 def test_a_flavor_in_use_is_deleted_only_by_force(users: int, force: bool, expected: str) -> None:
     cloud = NovaModel([there()])

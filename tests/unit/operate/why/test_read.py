@@ -141,6 +141,26 @@ def test_many_candidates_of_one_host_are_slow(
     assert all(number in entry.message for entry in found.findings)
 
 
+@pytest.mark.parametrize(
+    ("accepted", "step"),
+    [
+        (None, ("Placement: traits", "CUSTOM_NOPE, unknown to Placement")),
+        (frozenset(), ("Placement: traits", "CUSTOM_NOPE")),
+        (frozenset({"gpu1"}), ("PciPassthroughFilter", 1)),
+    ],
+)
+def test_placement_is_the_first_cause_also_if_no_gpu_is_free(
+    monkeypatch: pytest.MonkeyPatch, spec: Path, accepted: frozenset[str] | None, step: tuple[str, Any]
+) -> None:
+    """Nova asks Placement before its filters: a GPU that becomes free would not help."""
+    strange = replace(FLAVOR, extra_specs={**FLAVOR.extra_specs, "trait:CUSTOM_NOPE": "required"})
+    known = replace(KNOWN, hosts=(host("gpu1", 0),), flavors={"g1": strange})
+    monkeypatch.setattr(read, "state", lambda *_arguments, **_options: known)
+    monkeypatch.setattr(placement, "accepted", lambda *_arguments: accepted)
+    (cause,) = answer(StandIn().connection, FlavorQuestion(name="g1"), WhySources(spec=spec)).causes
+    assert (cause.step.name, cause.step.wanted) == step
+
+
 def test_hosts_are_counted_or_one_is_explained(monkeypatch: pytest.MonkeyPatch, spec: Path) -> None:
     found = asked(monkeypatch, spec, FlavorQuestion(name="g1"))
     assert (found.least, found.steps, found.allowed, found.gaps) == (3, None, None, [])
