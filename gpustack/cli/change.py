@@ -298,6 +298,8 @@ def refuse_errors(command: Command, findings: Sequence[Finding]) -> None:
 class UndoCommand(ChangeCommand):
     """Revert a change: `gpustack history` lists them. Without ID, the last change of this cloud.
 
+    With --config-file or --db-url, that can be a repair by a run that was given these databases and no cloud.
+
     The undo is a plan with reversed operations. Objects that changed since are skipped and listed with both values. An
     undo can be undone. As `image undo`, the last change is that of an image, and so on. Journals of 0.1.0 are read too.
     """
@@ -405,6 +407,10 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
         if unread is not None and not isinstance(unread, UnbegunError):
             what = f"the last change may be in a record that cannot be read: {unread.what}"
             raise JournalError(what, where=unread.where, remedy=f"{unread.remedy}; or name a change: gpustack undo ID")
+        if not kind and (parsed_args.config_file or parsed_args.db_url):
+            repaired, _ = last(lambda: Cloud(databases=cell_names(self.sources(parsed_args))).key, fits)
+            if repaired is not None and (found is None or repaired.head.id > found.head.id):
+                found, self._databases_alone = repaired, True
         if found is not None:
             return found
         raise JournalError(

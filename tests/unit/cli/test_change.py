@@ -18,6 +18,8 @@ from typing import Any
 import pytest
 
 from gpustack.changes import journal, lock
+from gpustack.changes.change import ChangeResult
+from gpustack.cli import change
 from gpustack.cli.app import Gpustack, main
 from gpustack.cli.change import ChangeCommand, UndoCommand, kinds
 from gpustack.cli.flavor import InCloud
@@ -218,6 +220,29 @@ def test_an_undo_of_an_undone_adoption_adopts_again(cloud: NovaModel) -> None:
     assert main(["undo", "--yes"]) == 0
     assert cloud.by_id["1"] == adopted
     assert adopted.ours
+
+
+def test_the_last_change_can_be_a_repair_of_databases_that_are_named(
+    cloud: NovaModel, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An older change of the cloud would be reverted instead of the repair."""
+    assert main([*CREATE, "--yes"]) == 0
+    planned = journal.PlannedChange(
+        key="repair:x", kind="repair", id="", name="x", why="", seen=None, wanted=None, needs=[], about={}
+    )
+    place = journal.Cloud(databases="cell1 uuid")
+    head = journal.RunHead(id=journal.new_id(), command="cleanup apply", cloud=place, changes=[planned])
+    results = {planned.key: ChangeResult.DONE}
+    repaired = journal.RunRecord(path=Path("x"), head=head, results=results)
+    listed = [(Path("x"), repaired), *journal.records()]
+    monkeypatch.setattr(journal, "records", lambda: iter(listed))
+    monkeypatch.setattr(change, "cell_names", lambda _sources: "cell1 uuid")
+    monkeypatch.setattr(UndoCommand, "sources", lambda *_arguments: None)
+    monkeypatch.setattr(change, "plan_undo", lambda record, _kinds: print(record.head.command) or ((), ()))
+    for more, command in ((["--config-file", "nova.conf"], "cleanup apply"), ([], "flavor create")):
+        capsys.readouterr()
+        assert main(["undo", "--check", *more]) == 0
+        assert capsys.readouterr().out.splitlines()[0] == command
 
 
 def test_a_preview_of_a_second_undo_names_the_objects_that_stay(
