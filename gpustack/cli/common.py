@@ -259,7 +259,9 @@ class Command(command.Command):
         form = self._values.get("format", self._values.get("formatter", "text"))
         if not self.verbosity or form not in ("text", "table"):
             return None
-        code = max(self._noted, key=lambda finding: finding.severity.rank).code.value if self._noted else None
+        worst = max(self._noted, key=lambda finding: finding.severity.rank, default=None)
+        # Only an error blocks: a warning is not the reason of a failure.
+        code = worst.code.value if worst and (outcome != "blocked" or worst.severity is Severity.ERROR) else None
         step = step_of(self.words, outcome, {"spec": environment.spec_at_hand(), **self._values, "code": code})
         return f"Next: {line}" if step and (line := self.following(*step)) else None
 

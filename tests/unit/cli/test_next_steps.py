@@ -8,6 +8,7 @@ import shlex
 
 import pytest
 
+from gpustack.base.findings import Code, finding
 from gpustack.cli.app import Gpustack, main
 from gpustack.cli.next_steps import NEXT, arguments, step_of
 from gpustack.cli.registry import command_class
@@ -197,6 +198,18 @@ def test_a_usage_error_has_no_next_command(tmp_path, monkeypatch, capsys) -> Non
 def test_after_an_error_no_step_follows_that_needs_the_result() -> None:
     steps = {name: step_of(name, "blocked", {}) for name in NEXT}
     assert {name: step for name, step in steps.items() if step} == {"host apply": ("host plan", {})}
+
+
+@pytest.mark.parametrize(
+    ("code", "step"),
+    [(Code.FLAVOR_SIZES_FIXED, "Next: gpustack explain GPU400"), (Code.FLAVOR_IN_USE_NOT_REMOVED, None)],
+)
+def test_a_warning_is_not_the_reason_of_a_failure(code: Code, step: str | None) -> None:
+    """Such as a lost API, or a full disk, after a plan with a warning."""
+    command = command_class("cloud apply")(Gpustack(), None, cmd_name="cloud apply")
+    command._noted = (finding(code, place="f", name="f", differences="ram", users="1 instance"),)
+    command._parser = parser_of("cloud apply")
+    assert command._next("blocked") == step
 
 
 def test_a_refused_plan_leads_to_its_explanation(tmp_path, capsys) -> None:
