@@ -15,7 +15,7 @@ import sysconfig
 import tempfile
 import time
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -118,6 +118,15 @@ def file_error(kind: type[E], what: str, path: Path, error: OSError, *, state: s
     return kind("; ".join(filter(None, reasons)), where=str(path), remedy="; or ".join(filter(None, remedies)))
 
 
+@contextlib.contextmanager
+def file_errors(kind: type[E], what: str, path: Path, *, state: str = "", remedy: str = "") -> Iterator[None]:
+    """Turn errors of the file system into those of :func:`file_error`."""
+    try:
+        yield
+    except OSError as error:
+        raise file_error(kind, what, path, error, state=state, remedy=remedy) from error
+
+
 MOST = 16 << 20
 """The permitted size of a file that an operator or a deployment tool wrote, in bytes."""
 
@@ -146,10 +155,8 @@ def json_files(paths: Iterable[Path], kind: type[E], remedy: str) -> Sequence[Pa
     """
     found: dict[Path, None] = {}
     for path in paths:
-        try:
+        with file_errors(kind, "can't read the directory", path):
             inside = sorted(f for f in path.iterdir() if f.match("[!.]*.json")) if path.is_dir() else [path]
-        except OSError as error:
-            raise file_error(kind, "can't read the directory", path, error) from error
         if not inside:
             raise kind("no file *.json in the directory", where=str(path), remedy=remedy)
         found.update(dict.fromkeys(inside))

@@ -23,7 +23,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from gpustack.base.errors import JournalError
-from gpustack.base.files import file_error, make_private_directory, read_text, state_dir, user_name
+from gpustack.base.files import file_errors, make_private_directory, read_text, state_dir, user_name
 from gpustack.base.text import quoted
 from gpustack.base.validation import first_problem
 from gpustack.changes.change import ChangeOutcome, ChangeResult, CloudChange, GuardedChange
@@ -136,14 +136,12 @@ class JournalFile:
 
     def __init__(self, path: Path, head: Mapping[str, Any]) -> None:
         self.path = path
-        try:
+        what, state, remedy = "the journal can't be made", "nothing was changed", "name another file with --journal"
+        with file_errors(JournalError, what, path, state=state, remedy=remedy):
             make_private_directory(path.parent)
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
             directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
             os.fsync(directory)
-        except OSError as error:
-            what, state, remedy = "the journal can't be made", "nothing was changed", "name another file with --journal"
-            raise file_error(JournalError, what, path, error, state=state, remedy=remedy) from error
         os.close(directory)
         self._stream = os.fdopen(descriptor, "w", encoding="utf-8")
         try:
@@ -159,12 +157,10 @@ class JournalFile:
         :param state: the state of the change, for the error if the line cannot be written.
         :raises JournalError: if the line cannot be written.
         """
-        try:
+        with file_errors(JournalError, "the journal can't be written", self.path, state=state):
             self._stream.write(json.dumps(entry) + "\n")
             self._stream.flush()
             os.fsync(self._stream.fileno())
-        except OSError as error:
-            raise file_error(JournalError, "the journal can't be written", self.path, error, state=state) from error
 
     def close(self) -> None:
         """Close the file."""
@@ -178,9 +174,8 @@ def read_lines(path: Path) -> list[Any]:
     :raises JournalError: if the file cannot be read, or a line is damaged.
     """
     try:
-        lines = read_text(path, _MAX_BYTES).splitlines(keepends=True)
-    except OSError as error:
-        raise file_error(JournalError, "can't be read", path, error) from error
+        with file_errors(JournalError, "can't be read", path):
+            lines = read_text(path, _MAX_BYTES).splitlines(keepends=True)
     except UnicodeDecodeError as error:
         remedy = "name the file that apply printed"
         raise JournalError(f"not a journal: {error}", where=str(path), remedy=remedy) from error
@@ -339,11 +334,8 @@ def read(path: Path, former: Former | None = None) -> RunRecord:
         remedy = "name a file or an ID of `gpustack history`"
         raise JournalError("not a journal of gpustack", where=str(path), remedy=remedy)
     if not old and first[_FORMAT] != VERSION:
-        raise JournalError(
-            f"a journal of version {first[_FORMAT]!r}; this gpustack reads version {VERSION}",
-            where=str(path),
-            remedy="use the gpustack that wrote the file",
-        )
+        what = f"a journal of version {first[_FORMAT]!r}; this gpustack reads version {VERSION}"
+        raise JournalError(what, where=str(path), remedy="use the gpustack that wrote the file")
     try:
         if former and old:
             return _former_record(path, first, lines, former[old])

@@ -6,6 +6,7 @@ so its creation is atomic. Its metadata name the run, which renews the time ever
 
 import contextlib
 import fcntl
+import functools
 import hashlib
 import os
 import platform
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import IO, Self
 
 from gpustack.base.errors import CloudError, JournalError, LockedError
-from gpustack.base.files import file_error, make_private, make_private_directory, read_text, state_dir, user_name
+from gpustack.base.files import file_errors, make_private, make_private_directory, read_text, state_dir, user_name
 from gpustack.changes.journal import RunHead
 from gpustack.cloud import Connection, compute
 from gpustack.cloud.compute import LOCK
@@ -34,6 +35,7 @@ STALE = timedelta(minutes=15)
 _UNNAMED = timedelta(minutes=1)
 """The same for a lock whose run has not named itself, which it does with its second request."""
 _TRY = 2.0
+_WAITING = "waiting for another run on this cloud; this run's plan lacks its changes: afterwards, run the command again"
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -88,33 +90,17 @@ class LockHolder:
 @contextlib.contextmanager
 def held(
     connection: Connection | None, head: RunHead, warn: Callable[[str], None], *, seconds: float = WAIT
-) -> Iterator[bool]:
-    """Hold both locks of a cloud for a run; yields whether another run had one of them.
+) -> Iterator[None]:
+    """Hold both locks of a cloud for a run.
 
     :param connection: None to hold the lock on this machine only.
     :param warn: is called with warnings.
     :param seconds: how long to wait for another run.
     :raises LockedError: if another run holds one of them.
     """
-    with contextlib.ExitStack() as stack:
-        waited = False
-        try:
-            stack.enter_context(_both(connection, head, warn, 0))
-        except LockedError as other:
-            if not seconds:
-                raise
-            warn(f"{other.what}; waiting for its end, at most {seconds:g} seconds")
-            waited = True
-        if waited:
-            stack.enter_context(_both(connection, head, warn, seconds))
-        yield waited
-
-
-@contextlib.contextmanager
-def _both(connection: Connection | None, head: RunHead, warn: Callable[[str], None], seconds: float) -> Iterator[None]:
     user, host = user_name(), platform.node()
     with contextlib.ExitStack() as stack:
-        stack.enter_context(on_this_machine(head.cloud.key, seconds=seconds))
+        stack.enter_context(on_this_machine(head.cloud.key, warn, seconds=seconds))
         if connection is None:
             warn("without a cloud (--os-cloud), runs of other users and on other machines are not locked out")
         else:
@@ -123,27 +109,29 @@ def _both(connection: Connection | None, head: RunHead, warn: Callable[[str], No
 
 
 @contextlib.contextmanager
-def on_this_machine(cloud: str, *, seconds: float = WAIT) -> Iterator[None]:
+def on_this_machine(
+    cloud: str, warn: Callable[[str], None] = lambda text: None, *, seconds: float = WAIT
+) -> Iterator[None]:
     """Hold the file lock of a cloud.
 
     :param cloud: its key (:attr:`gpustack.changes.journal.Cloud.key`).
+    :param warn: is called with warnings.
     :raises LockedError: if another run holds it.
     """
     path = state_dir() / "changes" / f"{cloud}.lock"
-    try:
+    what, remedy = "the lock can't be created", "set XDG_STATE_HOME to a directory of your own"
+    with file_errors(JournalError, what, path, state="nothing was changed", remedy=remedy):
         make_private_directory(path.parent)
         make_private(path)
         file = path.open("r+b", buffering=0)
-    except OSError as error:
-        what, remedy = "the lock can't be created", "set XDG_STATE_HOME to a directory of your own"
-        raise file_error(JournalError, what, path, error, state="nothing was changed", remedy=remedy) from error
     with file:
-        end = time.monotonic() + seconds
+        end, waiting = time.monotonic() + seconds, functools.cache(lambda: warn(_WAITING))
         while not _locked(file):
             if time.monotonic() >= end:
                 holder = file.read(200).decode(errors="replace").strip() or "unknown"
                 remedy = "wait until it ends; `gpustack history` lists the changes"
                 raise LockedError(f"another run changes this cloud: {holder}", where=str(path), remedy=remedy)
+            waiting()
             time.sleep(min(_TRY, seconds))
         with contextlib.suppress(OSError):  # a full disk: the journal reports it
             file.truncate(0)
@@ -208,7 +196,7 @@ def _delete(cloud: Connection, aggregate: int) -> None:
 
 
 def _taken(cloud: Connection, holder: Callable[[], LockHolder], warn: Callable[[str], None], seconds: float) -> int:
-    end = time.monotonic() + seconds
+    end, waiting = time.monotonic() + seconds, functools.cache(lambda: warn(_WAITING))
     while True:
         try:
             aggregate = compute.create_aggregate(cloud, LOCK)
@@ -227,11 +215,9 @@ def _taken(cloud: Connection, holder: Callable[[], LockHolder], warn: Callable[[
             _delete(cloud, present.id)
             continue
         if time.monotonic() >= end:
-            raise LockedError(
-                f"another run changes this cloud: {other}",
-                where=f"aggregate {LOCK}",
-                remedy=f"wait until it ends. If no such run exists: openstack aggregate delete {LOCK}",
-            )
+            remedy = f"wait until it ends. If no such run exists: openstack aggregate delete {LOCK}"
+            raise LockedError(f"another run changes this cloud: {other}", where=f"aggregate {LOCK}", remedy=remedy)
+        waiting()
         time.sleep(min(_TRY, seconds))
 
 

@@ -98,10 +98,8 @@ def recorded_run(
     :raises JournalError: if the journal cannot be written.
     """
     stop = threading.Event()
-    with lock.held(connection, head, warn, seconds=seconds) as waited:
+    with lock.held(connection, head, warn, seconds=seconds):
         first()
-        if waited:
-            warn("the plan was made before the end of that run: run the command again for what may be left")
         journal = RunJournal(head, changes, path)
         if clients is None:
             clients = {change.object_kind: change.client(connection) for change in changes}

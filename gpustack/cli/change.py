@@ -385,11 +385,8 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
             repairs = {change.kind for change in record.head.changes} <= {"repair", "repair_undo"}
             self._databases_alone = repairs and not record.head.cloud.auth_url
             if hosts := [change.name for change in record.head.changes if change.kind == "host"]:
-                raise JournalError(
-                    f"{record.head.id} changed hosts, whose records stay on the hosts",
-                    where=str(record.path),
-                    remedy=f"gpustack host undo {join(hosts)}",
-                )
+                what = f"{record.head.id} changed hosts, whose records stay on the hosts"
+                raise JournalError(what, where=str(record.path), remedy=f"gpustack host undo {join(hosts)}")
             self._refuse_other(record, self.place(parsed_args))
             return record
         kind = _UNDONE_BY.get(self.words.removesuffix("undo").strip(), "")

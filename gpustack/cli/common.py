@@ -260,7 +260,6 @@ class Command(command.Command):
         if not self.verbosity or form not in ("text", "table"):
             return None
         worst = max(self._noted, key=lambda finding: finding.severity.rank, default=None)
-        # Only an error blocks: a warning is not the reason of a failure.
         code = worst.code.value if worst and (outcome != "blocked" or worst.severity is Severity.ERROR) else None
         step = step_of(self.words, outcome, {"spec": environment.spec_at_hand(), **self._values, "code": code})
         return f"Next: {line}" if step and (line := self.following(*step)) else None
@@ -292,9 +291,8 @@ class Command(command.Command):
                 parsed_args, column_names
             )
         except ValueError:
-            raise UsageError(
-                f"there is no column {' or '.join(parsed_args.columns)}", remedy=f"columns: {', '.join(column_names)}"
-            ) from None
+            remedy = f"columns: {', '.join(column_names)}"
+            raise UsageError(f"there is no column {' or '.join(parsed_args.columns)}", remedy=remedy) from None
         return chosen
 
 

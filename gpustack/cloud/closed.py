@@ -203,11 +203,8 @@ def set_reason(cloud: Connection, host: str, reason: str, text: str | None) -> N
         doing = f"{'disable' if after else 'enable'} nova-compute of {host}"
         request(cloud, "compute", "PUT", f"/os-services/{service.id}", doing, version=UUIDS, body=body)
         service = service_of(cloud, host)
-    raise ApplyError(
-        f"somebody else changes nova-compute of {host} all the time",
-        where=host,
-        remedy="look at it with `openstack compute service list --long`, then run the command again",
-    )
+    remedy = "look at it with `openstack compute service list --long`, then run the command again"
+    raise ApplyError(f"somebody else changes nova-compute of {host} all the time", where=host, remedy=remedy)
 
 
 def may_switch(cloud: Connection) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from gpustack.base.errors import NovaConfigError
-from gpustack.base.files import file_error, read_text, templates
+from gpustack.base.files import file_errors, read_text, templates
 from gpustack.base.findings import Finding
 from gpustack.configure import providers
 from gpustack.configure.desired import DesiredConfig
@@ -207,12 +207,11 @@ def documents(path: Path) -> list[dict[str, object]]:
     Loader.add_constructor("!vault", lambda loader, node: "{{ vault }}")
     Loader.add_constructor("!unsafe", unsafe)
     try:
-        text = read_text(path)
+        with file_errors(NovaConfigError, "can't be read", path):
+            text = read_text(path)
         if text.startswith("$ANSIBLE_VAULT"):
             raise NovaConfigError(ENCRYPTED, where=str(path), remedy="decrypt it: ansible-vault view")
         documents = load_all(text, Loader)
-    except OSError as error:
-        raise file_error(NovaConfigError, "can't be read", path, error) from error
     except (ValueError, yaml.YAMLError) as error:
         raise NovaConfigError(
             f"the file is no YAML: {reason(error)}", where=str(path), remedy="name a YAML file"

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gpustack.base.errors import JournalError
-from gpustack.base.files import file_error, read_text
+from gpustack.base.files import file_errors, read_text
 from gpustack.base.text import quoted
 from gpustack.novadb.databases import snapshot
 from gpustack.novadb.model import parsed
@@ -68,7 +68,8 @@ def load_plan(path: Path) -> list[PlannedVerdict]:
     :raises JournalError: if the file cannot be read, or is not a plan of this version.
     """
     try:
-        data = parsed(read_text(path, _MAX_BYTES))
+        with file_errors(JournalError, "the plan can't be read", path):
+            data = parsed(read_text(path, _MAX_BYTES))
         if data[FORMAT] != VERSION:
             raise JournalError(f"the plan is of version {data[FORMAT]}", where=str(path), remedy="make it again")
         wanted = [verdict for verdict in data["verdicts"] if verdict["status"] == "stale"]
@@ -78,8 +79,6 @@ def load_plan(path: Path) -> list[PlannedVerdict]:
             hash(key(verdict)), explanation(verdict), Repair(verdict["repair"]), HostState(verdict["host_state"])
             if verdict["repair"] == "unset-allocation":
                 Allocation(**verdict["allocation"])
-    except OSError as error:
-        raise file_error(JournalError, "the plan can't be read", path, error) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         problem = "this is no plan of gpustack cleanup, or a damaged one"
         raise JournalError(problem, where=str(path), remedy="make it again") from error

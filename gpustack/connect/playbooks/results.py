@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from gpustack import __version__
 from gpustack.base.by_key import by_key
 from gpustack.base.errors import JournalError
-from gpustack.base.files import file_error, make_private_directory, own_name, read_text, write_atomic
+from gpustack.base.files import file_errors, make_private_directory, own_name, read_text, write_atomic
 from gpustack.base.text import listed, printable
 from gpustack.base.validation import problem
 from gpustack.connect.playbooks.record import HostRecord, RunOutcome
@@ -72,11 +72,9 @@ def save(results: RunResults, place: Path) -> Path:
     place = own_name(place, f"gpustack-{results.playbook}")
     hosts = tuple(replace(host, task="", details="", failure=None) for host in results.hosts)
     text = _adapter().dump_json(replace(results, hosts=hosts)).decode()
-    try:
+    with file_errors(JournalError, "the record of the run can't be written", place):
         make_private_directory(place.parent)
         write_atomic(place, f"{text}\n", mode=0o600)
-    except OSError as error:
-        raise file_error(JournalError, "the record of the run can't be written", place, error) from error
     return place
 
 
@@ -86,9 +84,8 @@ def load(path: Path) -> RunResults:
     :raises JournalError: if it can't be read, or is not a record of this format.
     """
     try:
-        results = _adapter().validate_json(read_text(path, _MOST))
-    except OSError as error:
-        raise file_error(JournalError, "can't read the record", path, error) from error
+        with file_errors(JournalError, "can't read the record", path):
+            results = _adapter().validate_json(read_text(path, _MOST))
     except ValidationError as error:
         first = problem(error.errors(include_url=False, include_context=False)[0])
         raise JournalError(f"not a record of a run: {first}", where=str(path), remedy=LEFT_BY) from None

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from gpustack.base.errors import ApplyError, GpustackError, UsageError
-from gpustack.base.files import collection_dir, file_error, write_atomic
+from gpustack.base.files import collection_dir, file_errors, write_atomic
 from gpustack.base.text import LAYOUT, printable
 from gpustack.connect.playbooks.record import Record
 
@@ -253,15 +253,12 @@ def play(call: Call, log: Path, directory: Path, listener: Callable[[Record, Seq
     reading, writing = os.pipe()
     with os.fdopen(reading, encoding="utf-8") as events, log.open("ab", buffering=0) as stream, ExitStack() as stack:
         variables = environment(writing, directory)
-        command = f"$ ansible-playbook {shlex.join(argv[5:])}"
+        started = f"# ANSIBLE_CONFIG={variables['ANSIBLE_CONFIG']}\n$ ansible-playbook {shlex.join(argv[5:])}\n"
         try:
-            stream.write(f"# ANSIBLE_CONFIG={variables['ANSIBLE_CONFIG']}\n{command}\n".encode())
-        except OSError as error:
-            os.close(writing)
             what = f"the playbook {call.playbook} was not begun, as its log can't be written"
-            raise file_error(ApplyError, what, log, error) from error
-        printed = stack.enter_context(printable_log(stream))
-        try:
+            with file_errors(ApplyError, what, log):
+                stream.write(started.encode())
+            printed = stack.enter_context(printable_log(stream))
             process = subprocess.Popen(
                 argv, stdout=printed, stderr=subprocess.STDOUT, env=variables, pass_fds=(writing,)
             )

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpustack.base.errors import HostError
-from gpustack.base.files import file_error, read_text, user_name
+from gpustack.base.files import file_errors, read_text, user_name
 
 if TYPE_CHECKING:
     import paramiko
@@ -225,10 +225,8 @@ def _lines(path: Path, depth: int = 0) -> Iterator[str]:
 
     The blocks of an included file end with the file. Then the block that contains the Include continues.
     """
-    try:
+    with file_errors(HostError, "can't be read", path):
         text = read_text(path, errors="replace")
-    except OSError as error:
-        raise file_error(HostError, "can't be read", path, error) from error
     block = "Host *"
     for line in text.splitlines():
         keyword, _, arguments = line.strip().replace("=", " ", 1).partition(" ")

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 from pydantic import ValidationError
 
 from gpustack.base.errors import SnapshotError
-from gpustack.base.files import file_error, json_files, write_atomic
+from gpustack.base.files import file_errors, json_files, write_atomic
 from gpustack.base.host_groups import pattern
 from gpustack.base.text import clipped, listed, printable
 from gpustack.base.validation import problem
@@ -101,10 +101,8 @@ def save_snapshot(path: Path, raw_hosts: Iterable[Mapping[str, Any]]) -> None:
 
     :raises SnapshotError: if the file can't be written.
     """
-    try:
+    with file_errors(SnapshotError, "can't write the snapshot", path):
         write_atomic(path, _lines(raw_hosts), mode=0o600)
-    except OSError as error:
-        raise file_error(SnapshotError, "can't write the snapshot", path, error) from error
 
 
 def _lines(raw_hosts: Iterable[Mapping[str, Any]]) -> Iterator[str]:
@@ -135,11 +133,8 @@ def read_snapshot(
     reading = SnapshotReader(keep=keep)
     files = json_files([paths] if isinstance(paths, Path) else paths, SnapshotError, _AGAIN)
     for path in files:
-        try:
-            with path.open("rb") as stream:
-                reading.add(stream, str(path))
-        except OSError as error:
-            raise file_error(SnapshotError, "can't read the snapshot", path, error) from error
+        with file_errors(SnapshotError, "can't read the snapshot", path), path.open("rb") as stream:
+            reading.add(stream, str(path))
     for (older, newer), names in reading.differing.items():
         warn(f"{older} and {newer} differ about {pattern(names)}; the facts in {newer} are newer and count")
     if not (snapshot := reading.snapshot()).hosts and files:

@@ -17,7 +17,7 @@ from email.mime.text import MIMEText
 from pathlib import Path
 
 from gpustack.base.errors import NovaConfigError
-from gpustack.base.files import data_dir, file_error, read_text
+from gpustack.base.files import data_dir, file_errors, read_text
 from gpustack.base.text import quoted
 from gpustack.configure.vendordata import parts
 from gpustack.offer.guest import bundle
@@ -35,9 +35,8 @@ def read(path: Path) -> dict[str, object]:
     :raises NovaConfigError: if the file can't be read, or is no JSON object.
     """
     try:
-        document = json.loads(read_text(path))
-    except OSError as error:
-        raise file_error(NovaConfigError, "can't be read", path, error) from error
+        with file_errors(NovaConfigError, "can't be read", path):
+            document = json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
         raise NovaConfigError(f"is not valid JSON: {error}", where=str(path), remedy="correct the file") from error
     if not isinstance(document, dict):

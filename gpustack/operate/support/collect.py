@@ -20,7 +20,7 @@ from typing import Any
 
 from gpustack.base.columns import Column, described
 from gpustack.base.errors import ApplyError, GpustackError, JournalError
-from gpustack.base.files import file_error, read_text, user_name, write_atomic
+from gpustack.base.files import file_errors, read_text, user_name, write_atomic
 from gpustack.changes import journal
 from gpustack.cloud import Connection, servers
 from gpustack.cloud.boot import BootRecord, boot
@@ -101,10 +101,8 @@ def write(path: Path, bundle: Sequence[BundlePart]) -> None:
                 entry = tarfile.TarInfo(f"{top}/{part.path}")
                 entry.size, entry.mode = len(part.content), 0o600
                 archive.addfile(entry, io.BytesIO(part.content))
-    try:
+    with file_errors(ApplyError, "the bundle can't be written", path, state="nothing was written"):
         write_atomic(path, [packed.getvalue()], mode=0o600, new=True)
-    except OSError as error:
-        raise file_error(ApplyError, "the bundle can't be written", path, error, state="nothing was written") from error
 
 
 FAILURES, RECORDS = 10, 50

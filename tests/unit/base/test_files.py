@@ -9,7 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.base.files import file_remedy, make_private_directory, state_dir, user_name, write_atomic
+from gpustack.base.errors import PlanError
+from gpustack.base.files import (
+    file_errors,
+    file_remedy,
+    make_private_directory,
+    read_text,
+    state_dir,
+    user_name,
+    write_atomic,
+)
 
 
 @pytest.mark.parametrize("given", ["", "relative", "./relative"])
@@ -112,3 +121,15 @@ def test_the_umask_applies_to_new_files_alone(tmp_path: Path) -> None:
 )
 def test_each_error_has_a_remedy(number: int, remedy: str) -> None:
     assert file_remedy(OSError(number, os.strerror(number), "/d/f")) == remedy
+
+
+def test_errors_of_a_file_get_their_reason_and_place(tmp_path: Path) -> None:
+    with (
+        pytest.raises(PlanError) as caught,
+        file_errors(PlanError, "can't be read", tmp_path, state="nothing was done"),
+    ):
+        read_text(tmp_path)
+    assert (caught.value.what, caught.value.where) == ("can't be read: Is a directory; nothing was done", str(tmp_path))
+    assert caught.value.remedy == "name a file: this is a directory"
+    with pytest.raises(ValueError, match="other"), file_errors(PlanError, "can't be read", tmp_path):
+        raise ValueError("other")

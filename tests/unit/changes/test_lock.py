@@ -10,16 +10,14 @@ import threading
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from unittest import mock
 
 import pytest
 
 from gpustack.base.errors import JournalError, LockedError
 from gpustack.changes import lock
-from gpustack.changes.journal import RunHead
 from gpustack.changes.lock import LockHolder, on_this_machine
-from gpustack.cloud import Connection
 from gpustack.cloud.session import Refused
 from gpustack.nova_options.aggregates import Aggregate
 
@@ -180,6 +178,10 @@ def test_a_lock_that_cannot_be_created_names_the_variable(monkeypatch: pytest.Mo
     assert "; or set XDG_STATE_HOME to a directory of your own" in str(caught.value)
 
 
+def _warned(text: str) -> None:
+    raise TimeoutError(text)
+
+
 def test_one_run_at_a_time_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     program = "from gpustack.changes.lock import on_this_machine\nwith on_this_machine('c', seconds=0): print('in')"
@@ -187,24 +189,30 @@ def test_one_run_at_a_time_on_this_machine(tmp_path: Path, monkeypatch: pytest.M
         pass
     (tmp_path / "gpustack/changes/c.lock").write_text(f"process {'1' * 30}")
     with on_this_machine("c"):
+        with pytest.raises(LockedError), on_this_machine("c", pytest.fail, seconds=0):
+            pass
+        with pytest.raises(TimeoutError), on_this_machine("c", _warned):
+            pass
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
         assert f"another run changes this cloud: process {os.getpid()}\n" in done.stderr
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.stdout == "in\n"
 
 
-def test_a_run_that_waited_knows_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The plan was made before the other run ended, so the other run's changes may require more."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    api, warnings, head = Aggregates(), list[str](), RunHead(id="mine", command="cloud apply", changes=[])
+def test_a_run_that_waits_reports_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its plan was made before the other run ended, so the other run's changes may require more."""
+    api, warnings, pauses = Aggregates(), list[str](), list[float]()
     held(api, timedelta())
-    monkeypatch.setattr(lock, "compute", api)
-    with pytest.raises(LockedError), lock.held(cast("Connection", api), head, pytest.fail, seconds=0):
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 2:
+            api.delete_aggregate(None, api.number)
+
+    monkeypatch.setattr(lock.time, "sleep", pause)
+    with in_the_cloud(api, "mine", "op", "host", warnings.append):
         pass
-    monkeypatch.setattr(lock.time, "sleep", lambda _seconds: api.delete_aggregate(None, api.number))
-    with lock.held(cast("Connection", api), head, warnings.append) as waited:
-        assert waited
-    assert warnings[0].startswith("another run changes this cloud: other of eve on far")
-    assert warnings[0].endswith("; waiting for its end, at most 30 seconds")
-    with lock.held(cast("Connection", api), head, pytest.fail) as waited:
-        assert not waited
+    assert pauses == [2.0, 2.0]
+    (warning,) = warnings
+    assert warning.startswith("waiting for another run on this cloud")
+    assert warning.endswith("run the command again")
