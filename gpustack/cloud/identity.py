@@ -117,7 +117,8 @@ def project(cloud: Connection, ref: str, lookup: Lookup | None = None) -> Projec
     if len(found) == 1:
         return found[0]
     what = f"{len(found)} projects are called {ref!r}: {several(found)}" if found else f"no project is called {ref!r}"
-    raise PlanError(what, remedy="run `openstack project list`, and name the project by its id")
+    gone = "" if found else "; if it was deleted, remove it from the spec"
+    raise PlanError(what, remedy=f"run `openstack project list`, and name the project by its id{gone}")
 
 
 def several(found: Sequence[Project]) -> str:

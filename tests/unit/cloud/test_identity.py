@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpustack.base.errors import CloudError, PlanError
-from gpustack.cloud.identity import Names, distinct, names, project, project_id, projects
+from gpustack.cloud.identity import Names, Project, distinct, names, project, project_id, projects
 from support.fleet_cloud import StandIn
 
 VICTIM, FORGER = "a" * 32, "b" * 32
@@ -36,6 +36,15 @@ def test_a_name_of_several_domains_lists_their_ids() -> None:
     cloud = keystone(entry(VICTIM, "research"), entry(FORGER, "research", "other"))
     with pytest.raises(PlanError, match=rf"2 projects .*{VICTIM} \(domain default\), {FORGER} \(domain other\)"):
         project_id(cloud, "research")
+
+
+def test_a_project_that_was_deleted_leaves_the_spec() -> None:
+    """It has no id any more by which it could be named."""
+    alike = (Project(id=VICTIM, name="a", domain="x"), Project(id=FORGER, name="a", domain="y"))
+    for found, remedy in (((), "by its id; if it was deleted, remove it from the spec"), (alike, "by its id")):
+        with pytest.raises(PlanError) as caught:
+            project_id(StandIn().connection, "a", lambda _ref, found=found: found)
+        assert (caught.value.remedy or "").endswith(remedy)
 
 
 def test_names_of_several_ids_are_shown_with_them() -> None:
