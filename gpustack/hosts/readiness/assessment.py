@@ -228,17 +228,13 @@ def _direct(host: Host, gpu: Gpu) -> Iterator[Finding]:
     Intel's IOMMU driver has always refused (``device_is_rmrr_locked``), the IOMMU core since Linux 6.6
     (``iommu_device_require_direct``). Displays and USB controllers are exempt: their type is ``direct-relaxable``.
     """
-    ranges = [
-        f"{region.start:#x}-{region.end:#x}" for region in _group_of(host, gpu).reserved if region.type == "direct"
-    ]
-    if ranges:
+    direct = (region for region in _group_of(host, gpu).reserved if region.type == "direct")
+    if ranges := ", ".join(f"{region.start:#x}-{region.end:#x}" for region in direct):
         release = re.match(r"([0-9]+)\.([0-9]+)", host.kernel.release or "")
         is_old = release is not None and (int(release[1]), int(release[2])) < (6, 6)
         severity = Severity.WARNING if is_old and "DMAR" not in host.iommu.acpi_tables else None
         place, group = place_of(host, gpu), gpu.main.iommu_group
-        yield finding(
-            Code.GROUP_WITH_RESERVED_MEMORY, place=place, severity=severity, group=group, ranges=", ".join(ranges)
-        )
+        yield finding(Code.GROUP_WITH_RESERVED_MEMORY, place=place, severity=severity, group=group, ranges=ranges)
 
 
 def _idle(host: Host, gpu: Gpu) -> Iterator[Finding]:
@@ -249,13 +245,9 @@ def _idle(host: Host, gpu: Gpu) -> Iterator[Finding]:
     for code, functions in ((Code.GROUP_WITH_HOST_CONTROLLER, wanted), (Code.GROUP_WITH_DRIVERLESS_DEVICES, others)):
         if functions:
             is_grave = any(classes.is_controller(f.pci_class) or f.matching for f in functions)
-            yield finding(
-                code,
-                place=place_of(host, gpu),
-                severity=None if is_grave else Severity.INFO,
-                group=gpu.main.iommu_group,
-                members=", ".join(_idle_member(f) for f in functions),
-            )
+            severity, names = None if is_grave else Severity.INFO, ", ".join(map(_idle_member, functions))
+            place, group = place_of(host, gpu), gpu.main.iommu_group
+            yield finding(code, place=place, severity=severity, group=group, members=names)
 
 
 def _idle_member(function: Function) -> str:
@@ -303,16 +295,14 @@ def _called(gpu: Gpu, function: Function) -> str:
 
 def _device(host: Host, gpu: Gpu) -> Iterator[Finding]:
     place, main = place_of(host, gpu), gpu.main
-    silent = [f for f in gpu.functions if f.responds is False and f.power_state != _ASLEEP]
-    if silent:
-        yield finding(Code.DEVICE_NOT_RESPONDING, place=place, functions=", ".join(_called(gpu, f) for f in silent))
+    silent = (f for f in gpu.functions if f.responds is False and f.power_state != _ASLEEP)
+    if names := ", ".join(_called(gpu, f) for f in silent):
+        yield finding(Code.DEVICE_NOT_RESPONDING, place=place, functions=names)
     if main.boot_vga:
         yield finding(Code.BOOT_DISPLAY, place=place)
-    claims = sorted({claim for f in gpu.functions for claim in f.claims if _FRAMEBUFFER.search(claim)})
-    if claims:
-        yield finding(
-            Code.BOOT_FRAMEBUFFER, place=place, claims=", ".join(claims), advice=_framebuffer_advice(host, main)
-        )
+    framebuffers = {claim for f in gpu.functions for claim in f.claims if _FRAMEBUFFER.search(claim)}
+    if claims := ", ".join(sorted(framebuffers)):
+        yield finding(Code.BOOT_FRAMEBUFFER, place=place, claims=claims, advice=_framebuffer_advice(host, main))
     own = Severity.INFO if main.address in made_at_boot(host) else None
     if main.sriov_numvfs:
         enabled = f"{counted(main.sriov_numvfs, 'virtual function')} of it {'is' if main.sriov_numvfs == 1 else 'are'}"
@@ -322,14 +312,9 @@ def _device(host: Host, gpu: Gpu) -> Iterator[Finding]:
     mediated = [f for f in (*gpu.functions, *gpu.virtual) if f.vgpu_framework == "mdev"]
     kinds = (f"{kind.number} ({kind.name})" if kind.name else kind.number for f in mediated for kind in f.vgpu_types)
     if types := [*dict.fromkeys(kinds)]:
-        active = sum(len(f.mediated_devices) for f in mediated)
-        yield finding(
-            Code.MEDIATED_TYPES,
-            place=place,
-            driver=main.driver or "a driver",
-            types=listed(types, 4),
-            active=counted(active, "mediated device"),
-        )
+        active = counted(sum(len(f.mediated_devices) for f in mediated), "mediated device")
+        driver, names = main.driver or "a driver", listed(types, 4)
+        yield finding(Code.MEDIATED_TYPES, place=place, driver=driver, types=names, active=active)
     if main.mig is not None and main.mig.instances:
         instances = counted(len(main.mig.instances), "GPU instance")
         yield finding(Code.MIG_ACTIVE, place=place, severity=own, instances=instances, address=main.address)
@@ -337,9 +322,8 @@ def _device(host: Host, gpu: Gpu) -> Iterator[Finding]:
         yield finding(Code.NO_RESET_METHOD, place=place)
     if not main.bdf.fits_nova:
         yield finding(Code.PCI_DOMAIN_TOO_WIDE, place=place)
-    missing = [b for f in gpu.functions for b in f.bars if not b.io and b.size and b.start == 0]  # where RAM is
-    if missing:
-        sizes = ", ".join(f"BAR {b.index} ({size(b.size)})" for b in missing)
+    missing = (b for f in gpu.functions for b in f.bars if not b.io and b.size and b.start == 0)  # where RAM is
+    if sizes := ", ".join(f"BAR {b.index} ({size(b.size)})" for b in missing):
         yield finding(Code.BAR_UNASSIGNED, place=place, bars=sizes)
 
 

@@ -66,11 +66,8 @@ def _iommu(host: Host) -> Iterator[Finding]:
         yield finding(Code.IOMMU_INACTIVE, place=place, firmware=firmware, cause=_cause(host))
     elif iommu.interrupt_remapping is False and host.architecture in _X86:
         advice = _VIRTUAL_REMAPPING if is_virtual_machine(host) else _REMAPPING
-        yield finding(
-            Code.UNSAFE_INTERRUPTS_IN_FORCE if iommu.unsafe_interrupts else Code.NO_INTERRUPT_REMAPPING,
-            place=place,
-            advice=advice,
-        )
+        code = Code.UNSAFE_INTERRUPTS_IN_FORCE if iommu.unsafe_interrupts else Code.NO_INTERRUPT_REMAPPING
+        yield finding(code, place=place, advice=advice)
 
 
 def _no_iommu(host: Host) -> Finding:

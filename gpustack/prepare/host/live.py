@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.operations import BindLive, Moved
 from gpustack.hosts.facts.model import Function, Host
-from gpustack.linux.cmdline import CommandLine, canonical
+from gpustack.linux.cmdline import canonical
 from gpustack.linux.drivers import BY_ID, is_held
 from gpustack.prepare.host.decide.virtual_functions import fault
 from gpustack.prepare.host.desired import Desired
-from gpustack.prepare.host.next_boot.rebuild import lacking, withdrawn
+from gpustack.prepare.host.next_boot.reboot import argument_reasons
 from gpustack.spec.assignment import Assigned
 from gpustack.spec.model import Options
 
@@ -35,13 +35,8 @@ def bind_live(host: Host, desired: Desired, options: Options) -> tuple[tuple[Bin
         findings += held
         if not held:
             operations.append(_bind(target))
-    new_drivers = {moved.address: op.driver for op in operations for moved in op.functions}
-    pci = tuple(
-        f.model_copy(update={"driver": new_drivers[f.address], "driver_override": new_drivers[f.address]})
-        if f.address in new_drivers
-        else f
-        for f in host.pci
-    )
+    bound = {m.address: {"driver": op.driver, "driver_override": op.driver} for op in operations for m in op.functions}
+    pci = (function.model_copy(update=bound.get(function.address)) for function in host.pci)
     return tuple(operations), tuple(findings), host.with_pci(pci)
 
 
@@ -75,7 +70,10 @@ def _bind(target: Assigned) -> BindLive:
 def _against_host(host: Host, desired: Desired, options: Options) -> Iterator[Finding]:
     """The findings about the running host that prevent live binding."""
     place = host.hostname
-    if different := "; ".join(_different_arguments(host, desired)):
+    different = "; ".join(argument_reasons(host, desired))
+    if host.kernel.command_line is None:
+        different = "the arguments of the running kernel are unknown"
+    if different:
         yield finding(Code.LIVE_ARGUMENTS_DIFFER, place=place, different=different)
     if not host.iommu.units:
         yield finding(Code.LIVE_IOMMU_INACTIVE, place=place, what="the IOMMU is inactive")
@@ -86,17 +84,6 @@ def _against_host(host: Host, desired: Desired, options: Options) -> Iterator[Fi
         if running is None or canonical(driver) not in running.modules:
             release = host.kernel.release or "of an unknown release"
             yield finding(Code.LIVE_DRIVER_MISSING, place=place, release=release, driver=driver)
-
-
-def _different_arguments(host: Host, desired: Desired) -> Iterator[str]:
-    if host.kernel.command_line is None:
-        yield "its arguments are unknown"
-        return
-    line = CommandLine(text=host.kernel.command_line)
-    if missing := lacking(line, desired):
-        yield f"it was started without {', '.join(missing)}"
-    if over := withdrawn(line, desired):
-        yield f"it was started with {', '.join(over)}, which is not needed any more"
 
 
 def _against(host: Host, target: Assigned) -> Iterator[Finding]:

@@ -75,12 +75,9 @@ def grub_environment(host: HostRoot, configuration: str, text: str) -> Dict[str,
     ``grubenv`` has one line per variable, escapes backslash and newline with a backslash, and is padded with ``#``
     (``grub-core/lib/envblk.c``).
     """
-    variables = grub_variables(text)
-    directory = configuration.rpartition("/")[0]
-    block = host.text(directory + "/grubenv", TEXT_LIMIT) or ""
-    for name, value in re.findall(r"^(\w+)=((?:[^\\\n]|\\.)*)$", block, re.MULTILINE | re.DOTALL):
-        variables[name] = re.sub(r"\\(.)", r"\1", value, flags=re.DOTALL)
-    return variables
+    block = host.text(configuration.rpartition("/")[0] + "/grubenv", TEXT_LIMIT) or ""
+    lines = re.findall(r"^(\w+)=((?:[^\\\n]|\\.)*)$", block, re.MULTILINE | re.DOTALL)
+    return {**grub_variables(text), **{name: re.sub(r"\\(.)", r"\1", v, flags=re.DOTALL) for name, v in lines}}
 
 
 def grub_environment_block(host: HostRoot, configuration: str, text: str) -> Dict[str, Any]:

@@ -146,9 +146,5 @@ def _missing(host: Host, models: Iterable[str], present: set[str | None]) -> Ite
     cards_text = f"it has {', '.join(cards)}" if cards else "it has no GPU at all"
     for name in models:
         if name not in present:
-            yield finding(
-                Code.MODEL_WITHOUT_CARD if present else Code.NO_MODEL_WITH_CARD,
-                place=host.hostname,
-                model=name,
-                seen=cards_text,
-            )
+            code = Code.MODEL_WITHOUT_CARD if present else Code.NO_MODEL_WITH_CARD
+            yield finding(code, place=host.hostname, model=name, seen=cards_text)

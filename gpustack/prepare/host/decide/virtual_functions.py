@@ -132,14 +132,12 @@ def findings(host: Host, shared: Iterable[Shared]) -> Iterator[Finding]:
         ):
             yield finding(Code.SHARED_CARD_ON_PASSTHROUGH_DRIVER, place=place, driver=function.driver)
         elif function.driver is None and entry.vgpu is None:
-            reason = "no driver has bound the card"
-            yield finding(
+            code, severity, reason = (
                 Code.VIRTUAL_FUNCTIONS_NOT_CREATED,
-                place=place,
-                severity=Severity.WARNING,
-                reason=reason,
-                count=entry.count,
+                Severity.WARNING,
+                "no driver has bound the card",
             )
+            yield finding(code, place=place, severity=severity, reason=reason, count=entry.count)
         if function.driver == NVIDIA and entry.vgpu_type is None and entry.vgpu is None:
             yield finding(Code.VGPU_TYPE_MISSING, place=place, what=f"model {entry.model} has no vgpu_type")
         if (
@@ -213,12 +211,8 @@ def network_findings(host: Host, cards: NetworkCards) -> Iterator[Finding]:
     """The reasons why virtual functions of network cards can't be created, and the risks of their creation."""
     by_networks = by_key((networks, f"those of {address}") for address, networks in cards.disputed.items())
     for networks, functions in by_networks.items():
-        yield finding(
-            Code.FUNCTIONS_OF_SEVERAL_NETWORKS,
-            place=host.hostname,
-            functions=", ".join(functions),
-            networks=" and ".join(networks),
-        )
+        of, names = ", ".join(functions), " and ".join(networks)
+        yield finding(Code.FUNCTIONS_OF_SEVERAL_NETWORKS, place=host.hostname, functions=of, networks=names)
     yield from _absent(host, cards)
     made = made_at_boot(host)
     for entry in cards.shared:

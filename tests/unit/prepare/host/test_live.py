@@ -121,7 +121,7 @@ def test_what_is_not_known_is_not_taken_for_free() -> None:
     ("changes", "code", "why"),
     [
         ({"set": {"kernel.command_line": "quiet iommu=pt"}}, "GPU180", "started without intel_iommu=on"),
-        ({"set": {"kernel.command_line": "intel_iommu=on iommu=pt pci-stub.ids=1:2"}}, "GPU180", "not needed any more"),
+        ({"set": {"kernel.command_line": "intel_iommu=on iommu=pt pci-stub.ids=1:2"}}, "GPU180", "no longer wanted"),
         ({"set": {"kernel.command_line": None}}, "GPU180", "are unknown"),
         ({"set": {"iommu.units": []}}, "GPU230", "the IOMMU is inactive"),
         ({"set": {"iommu.interrupt_remapping": None}}, "GPU230", "interrupts are not remapped"),
