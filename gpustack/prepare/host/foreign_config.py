@@ -62,7 +62,8 @@ class Elsewhere:
         The last item is whether the statement is one line, without another command (dracut.conf(5)).
         """
         for path, text in sorted(self.texts.items()):
-            for match in _DRIVERS.finditer(text) if _DRACUT.fullmatch(path) else ():
+            is_read = _DRACUT.fullmatch(path) and (path.startswith("/etc/") or f"/etc/{path[16:]}" not in self.texts)
+            for match in _DRIVERS.finditer(text) if is_read else ():
                 place, said = f"{path}:{text.count(chr(10), 0, match.start()) + 1}", " ".join(match[0].split())
                 modules = frozenset(map(canonical, match["modules"].replace("\\\n", "").split()))
                 is_alone = "\n" not in match[0] and not match["rest"].partition("#")[0].strip()

@@ -16,6 +16,7 @@ USB-C controller of a card. The GPU itself is never unbound: its console and fir
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, finding
@@ -23,10 +24,12 @@ from gpustack.hosts.facts.boot_model import BootKernel
 from gpustack.hosts.facts.model import Function, Host
 from gpustack.linux.cmdline import canonical
 from gpustack.linux.drivers import BY_ID, VFIO, is_host_driver, is_passthrough_driver
+from gpustack.linux.modprobe import Statement
 from gpustack.pci import catalogue, classes
 from gpustack.prepare.host.decide.addresses import Listed, listed
 from gpustack.prepare.host.decide.targets import Targets
 from gpustack.prepare.host.foreign_config import DRIVERCTL, Elsewhere
+from gpustack.prepare.host.own_files import MODPROBE
 from gpustack.prepare.host.tools import has_dracut
 from gpustack.spec.model import Options
 
@@ -41,7 +44,8 @@ class Binding:
     """The settings for modprobe, the initramfs and the kernel's command line.
 
     :ivar by_address: functions that are bound by address: they share their id with a device of the host, have a
-        variant driver, or a built-in host driver binds them before the initramfs runs.
+        variant driver, a built-in host driver binds them before the initramfs runs, or a softdep of others hides
+        that of their host driver.
     :ivar options: ids by driver, for modprobe.
     :ivar softdeps: passthrough drivers to load before a host driver, by host driver.
     :ivar blacklist: host drivers.
@@ -67,21 +71,24 @@ def bind(host: Host, options: Options, targets: Targets, other: Elsewhere) -> Bi
     variants = sorted(assigned - set(BY_ID))
     unused = _gpu_drivers(targets).keys() - spared(host, targets).keys()
     staying, early = _staying(host, targets), held_early(host, targets)
+    loadable = {driver for driver in drivers if "module" in _kinds(host, canonical(driver))}
+    softdeps = dict(_softdeps(targets, loadable))
+    blacklist = tuple(sorted(unused)) if options.blacklist_host_drivers else ()
+    hidden = dict(_hidden(host, targets, {m: of for m, of in softdeps.items() if m not in blacklist}, other))
     by_address = tuple(
         Listed.of(function, driver, is_taken=function.address in early)
         for function, driver in sorted(targets.functions.values(), key=lambda pair: pair[0].bdf)
-        if function.ids in staying or driver in variants or function.address in early
+        if function.ids in staying or driver in variants or function.address in {*early, *hidden}
     )
     ids = _ids(targets, drivers, {function.address for function in by_address})
-    loadable = {driver for driver in drivers if "module" in _kinds(host, canonical(driver))}
     built_in = {driver for driver in ids if "builtin" in _kinds(host, canonical(driver))}
     modules = [canonical(driver) for driver in (*drivers, *variants)]
     modules += [_BACKEND] if VFIO in drivers or variants else []
     return Binding(
         by_address=by_address,
         options={driver: listed for driver, listed in ids.items() if driver in loadable},
-        softdeps=dict(_softdeps(targets, loadable)),
-        blacklist=tuple(sorted(unused)) if options.blacklist_host_drivers else (),
+        softdeps=softdeps,
+        blacklist=blacklist,
         arguments=tuple(f"{driver}.ids={','.join(ids[driver])}" for driver in ids if driver in built_in),
         early_modules=tuple(name for name in modules if _is_early(host, name)),
         late_modules=tuple(name for name in modules if _in_every_kernel(host, name)),
@@ -93,6 +100,10 @@ def bind(host: Host, options: Options, targets: Targets, other: Elsewhere) -> Bi
             *_too_long(host, ids),
             *_kept(host, targets, options),
             *_conflicts(host, ids, targets, other),
+            *(
+                finding(Code.SOFTDEP_HIDDEN, place=host.at(address), said=str(line), where=line.place, module=module)
+                for address, (module, line) in hidden.items()
+            ),
         ),
     )
 
@@ -123,6 +134,22 @@ def _softdeps(targets: Targets, drivers: Iterable[str]) -> Iterator[tuple[str, t
     wanted = by_key((module, driver) for function, driver in pairs for module in host_drivers(function))
     for module in sorted(wanted):
         yield module, tuple(driver for driver in BY_ID if driver in wanted[module])
+
+
+def _hidden(
+    host: Host, targets: Targets, softdeps: Mapping[str, Iterable[str]], other: Elsewhere
+) -> Iterator[tuple[str, tuple[str, Statement]]]:
+    """The functions of host drivers whose softdep one of others hides: modprobe uses only the first of a module.
+
+    See ``kmod_module_get_softdeps`` of kmod. dracut's images load the passthrough drivers before udev without softdeps.
+    """
+    for module, drivers in () if has_dracut(host) else softdeps.items():
+        first = next(iter(other.modprobe.about("softdep", module)), None)
+        if first is None or PurePosixPath(first.file).name > PurePosixPath(MODPROBE).name:
+            continue
+        if first.words[:1] != ("pre:",) or not {*map(canonical, drivers)} <= {*map(canonical, first.words)}:
+            users = (address for address, (f, _) in targets.functions.items() if module in host_drivers(f))
+            yield from ((address, (module, first)) for address in users)
 
 
 def kept_functions(host: Host, targets: Targets) -> Iterator[Function]:
@@ -201,10 +228,8 @@ def _kernels(host: Host, drivers: Iterable[str]) -> Iterator[Finding]:
     for kernel in host.boot.kernels:
         for driver in drivers:
             if canonical(driver) not in kernel.modules:
-                image = kernel.image or "its image was not found"
-                yield finding(
-                    Code.KERNEL_WITHOUT_DRIVER, place=host.hostname, release=kernel.release, image=image, driver=driver
-                )
+                place, release, image = host.hostname, kernel.release, kernel.image or "its image was not found"
+                yield finding(Code.KERNEL_WITHOUT_DRIVER, place=place, release=release, image=image, driver=driver)
 
 
 def _too_long(host: Host, ids: Mapping[str, tuple[str, ...]]) -> Iterator[Finding]:
@@ -263,7 +288,8 @@ def _off_switches(module: str, other: Elsewhere) -> Iterator[tuple[str, str, str
     aliases = (s for s in other.modprobe.statements if s.command == "alias" and canonical(s.words[0]) == module)
     yield from ((s.place, f"alias {s.words[0]} {s.module}", kept_out) for s in aliases)  # "off", or another module
     for place, text, variable, modules, _ in other.of_dracut():
-        if variable == "omit_drivers" and module in modules:
+        # dracut does not omit drivers of force_drivers, but their dependencies.
+        if variable == "omit_drivers" and module in modules and is_needed_only:
             yield place, text, kept_out
     last = None if other.from_entries else next(iter(other.all("module_blacklist")[-1:]), None)
     for sourced in other.arguments or ():
@@ -322,10 +348,8 @@ def too_early(host: Host, targets: Targets) -> Iterator[Finding]:
     for address, (function, driver) in targets.functions.items():
         place, by_kernel = host.at(address), _built_in(host, function, driver)
         if address in main:
-            for release, names in by_kernel.items():
-                yield finding(
-                    Code.HOST_DRIVER_BUILT_IN, place=place, modules=", ".join(names), release=release, driver=driver
-                )
+            for release, modules in ((release, ", ".join(names)) for release, names in by_kernel.items()):
+                yield finding(Code.HOST_DRIVER_BUILT_IN, place=place, modules=modules, release=release, driver=driver)
         elif by_kernel:
             modules = ", ".join(sorted({name for names in by_kernel.values() for name in names}))
             found = ", ".join(by_kernel)

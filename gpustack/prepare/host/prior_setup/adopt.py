@@ -376,7 +376,7 @@ def _way(host: Host, place: str, conflicting: list[Trace], by_place: dict[str, l
         return f"`systemctl disable {quoted(PurePosixPath(path).name)}`, or take the device out of the unit"
     if not path.startswith("/etc/"):
         # How to mask a file of a package: by a file of the same name in ``/etc``.
-        name = re.sub(r"^/(?:usr/local/lib|usr/lib|lib|run)/", "/etc/", path)
+        name = re.sub(r"^/(?:usr/local/lib|usr/lib/dracut|usr/lib|lib|run)/", "/etc/", path)
         if name == path or path.startswith("/run/"):
             return f"find what writes {path}, and change that"
         command = f"`ln -s /dev/null {quoted(name)}`"

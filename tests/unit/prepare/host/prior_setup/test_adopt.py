@@ -313,9 +313,11 @@ def test_a_file_of_a_package_is_hidden_by_one_in_etc() -> None:
     files = {
         "/usr/lib/udev/rules.d/80-gpu.rules": rule,
         "/usr/lib/modprobe.d/x.conf": "options vfio-pci ids=10de:11b4\n",
+        "/usr/lib/dracut/dracut.conf.d/99-x.conf": 'omit_drivers+=" nvidia vfio "\n',
     }
     by_place = remedies(Machine(changed(snapshot("k4200"), {"files": files})), adopt=True)
     assert {place: remedy.partition(" hides")[0] for place, remedy in by_place.items()} == {
         "/usr/lib/udev/rules.d/80-gpu.rules:1": "`ln -s /dev/null /etc/udev/rules.d/80-gpu.rules`",
         "/usr/lib/modprobe.d/x.conf:1": "`ln -s /dev/null /etc/modprobe.d/x.conf`",
+        "/usr/lib/dracut/dracut.conf.d/99-x.conf:1": "`ln -s /dev/null /etc/dracut.conf.d/99-x.conf`",
     }

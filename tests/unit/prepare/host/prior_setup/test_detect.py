@@ -93,10 +93,10 @@ def test_order_of_modules_by_hand_agrees_as_modprobe_reads_it(line: str, is_show
 @pytest.mark.parametrize(
     "text",
     [
-        'omit_drivers+="\n  nouveau\n  vfio-pci\n"\n',
-        'omit_drivers+=" nouveau \\\n vfio_pci "\n',
-        "omit_drivers+=vfio_pci\n",
-        'omit_drivers+=" vfio_pci "; compress="zstd"\n',
+        'omit_drivers+="\n  nouveau\n  vfio-pci-core\n"\n',
+        'omit_drivers+=" nouveau \\\n vfio_pci_core "\n',
+        "omit_drivers+=vfio_pci_core\n",
+        'omit_drivers+=" vfio_pci_core "; compress="zstd"\n',
     ],
 )
 def test_drivers_that_dracut_omits_are_seen_on_every_line(text: str) -> None:
@@ -119,7 +119,7 @@ def test_drivers_that_dracut_adds_are_seen_on_every_line() -> None:
 def test_lines_for_dracut() -> None:
     path = "/etc/dracut.conf.d/vfio.conf"
     text = 'hostonly=yes\nadd_drivers+=" vfio vfio_pci vfio_iommu_type1 "\nforce_drivers+=" vfio-pci igb "\n'
-    host = machine({path: text, "/etc/dracut.conf.d/off.conf": "omit_drivers+=' vfio_pci ' # why\n"})
+    host = machine({path: text, "/etc/dracut.conf.d/off.conf": "omit_drivers+=' vfio_pci_core ' # why\n"})
     host.raw["initramfs_tool"] = "dracut"
     plan = plan_host(SPEC, host.host)
     assert set(messages(plan, "GPU170")) == {f"{path}:2", f"{path}:3"}
