@@ -322,11 +322,12 @@ class Iommu(FactsModel):
 
 
 class ConfigFile(FactsModel):
-    """A configuration file that matters to passthrough; ``mode`` like ``0644``."""
+    """A configuration file that matters to passthrough; ``mode`` like ``0644``, ``link`` the target if it is a link."""
 
     text: FileText
     mode: Mode = "0644"
     mtime_ns: Number | None = None
+    link: Line | None = None
 
 
 class Unread(FactsModel):

@@ -54,11 +54,15 @@ def findings(host: Host) -> tuple[Finding, ...]:
 
 
 def inexact(host: Host, operations: Iterable[Operation]) -> Iterator[Finding]:
-    """Findings about files of others that can't be changed: writing them would damage bytes that are not UTF-8."""
+    """Findings about files of others that can't be written: links, and bytes that are not UTF-8."""
     for write in (operation for operation in operations if isinstance(operation, WriteFile)):
-        if write.before is not None and not is_exact(write.before) and not is_ours(write.before):
+        if write.before is None or is_ours(write.before):
+            continue
+        if not is_exact(write.before):
             reason = f"{write.path}: not valid UTF-8"
             yield finding(Code.BOOT_CONFIGURATION_UNREADABLE, place=host.hostname, paths=reason)
+        if (target := host.files[write.path].link) is not None:
+            yield finding(Code.CHANGED_FILE_IS_LINK, place=host.at(write.path), path=write.path, target=target)
 
 
 def _machine(host: Host) -> Iterator[Finding]:

@@ -122,8 +122,9 @@ def is_directory(host: HostRoot, path: str) -> bool:
 
 
 def configuration_file(host: HostRoot, path: str) -> Optional[Dict[str, Any]]:
-    """Text, mode and mtime of a file. A link to ``/dev/null``, which masks a vendor's file, is an empty file."""
-    if host.link(path) == "/dev/null":
+    """Text, mode, mtime and link of a file. A link to ``/dev/null``, which masks a vendor's file, is an empty file."""
+    link = host.link(path)
+    if link == "/dev/null":
         return {"text": "", "mode": "0666", "mtime_ns": None}
     status = host.status(path)
     if status is None or stat.S_ISDIR(status.st_mode):
@@ -131,7 +132,8 @@ def configuration_file(host: HostRoot, path: str) -> Optional[Dict[str, Any]]:
     text = host.text(path, TEXT_LIMIT)
     if text is None:
         return None
-    return {"text": text, "mode": f"{stat.S_IMODE(status.st_mode):04o}", "mtime_ns": status.st_mtime_ns}
+    file = {"text": text, "mode": f"{stat.S_IMODE(status.st_mode):04o}", "mtime_ns": status.st_mtime_ns}
+    return {**file, "link": link} if link else file
 
 
 def configuration_files(host: HostRoot) -> Dict[str, Dict[str, Any]]:

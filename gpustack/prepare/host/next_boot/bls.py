@@ -108,6 +108,9 @@ def several_lines(host: Host) -> Iterator[Finding]:
 
 def _entry_findings(host: Host, lines: dict[str, CommandLine], needed: tuple[str, ...]) -> Iterator[Finding]:
     yield from _replaced(host, lines, needed)
+    for text in needed:
+        if sources := ", ".join(source for source, line in lines.items() if line.has(text)):
+            yield finding(Code.ARGUMENT_IN_SOME_ENTRIES, place=host.at(sources), argument=text)
     for source, line in lines.items():
         if line.for_init is None:
             yield from swallowed(host, source, with_arguments(line, needed), needed)

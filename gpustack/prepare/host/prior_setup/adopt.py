@@ -78,7 +78,7 @@ def adopt(host: Host, traces: Iterable[Trace]) -> Outcome:
         entries[path] = Taken(before=restored(file.text, entries.get(path)), after=after, mode=file.mode)
         files.pop(path, None)
         if after is not None:
-            files[path] = ConfigFile(text=after, mode=file.mode, mtime_ns=None)
+            files[path] = file.model_copy(update={"text": after, "mtime_ns": None})
     if len(written(entries).encode()) > TEXT_LIMIT:  # the collector would not read all of it
         raise HostError(
             "the files with what was set up by hand are too large to be kept for an undo",

@@ -86,6 +86,16 @@ def test_a_masked_file_is_an_empty_one(tmp_path: Path) -> None:
     assert document["unread"] == []
 
 
+def test_a_linked_file_has_the_target_of_its_link(tmp_path: Path) -> None:
+    root = SysRoot(tmp_path).host().write("/srv/grub", "GRUB_TIMEOUT=5\n").write("/etc/default/grub.d/a.cfg", "")
+    files = collect(str(root.link("/etc/default/grub", "../../srv/grub").path))["files"]
+    assert (files["/etc/default/grub"]["text"], files["/etc/default/grub"]["link"]) == (
+        "GRUB_TIMEOUT=5\n",
+        "../../srv/grub",
+    )
+    assert "link" not in files["/etc/default/grub.d/a.cfg"]
+
+
 def test_text_that_is_not_utf8_and_text_that_does_not_end(tmp_path: Path) -> None:
     root = SysRoot(tmp_path).host().write("/etc/modprobe.d/latin.conf", b"# caf\xe9\nblacklist \x00nouveau\n")
     root.write("/etc/default/grub", b"#" * 300_000)
