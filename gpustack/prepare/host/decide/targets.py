@@ -144,6 +144,8 @@ def _missing(host: Host, models: Iterable[str], present: set[str | None]) -> Ite
     """Findings about models of the host without a card; less severe if another model has a card."""
     cards = [f"{gpu.main.address} {gpu.name.removesuffix(f' [{gpu.main.ids}]')} [{gpu.main.ids}]" for gpu in gpus(host)]
     cards_text = f"it has {', '.join(cards)}" if cards else "it has no GPU at all"
+    if parts := sorted({part.ids for gpu in gpus(host) for part in gpu.virtual if part.ids != gpu.main.ids}):
+        cards_text += f"; its virtual functions ({', '.join(parts)}) match only with `function: virtual`"
     for name in models:
         if name not in present:
             code = Code.MODEL_WITHOUT_CARD if present else Code.NO_MODEL_WITH_CARD
