@@ -280,13 +280,9 @@ def _driverless(host: Host, entry: Shared, place: str, *, is_new: bool) -> Itera
     ]
     used = [f"{f.address} ({use})" for f in bound if (use := _use(f) or ", ".join(f.holders or ()))]
     if used or (bound and is_new):
-        yield finding(
-            Code.NETWORK_FUNCTIONS_LOSE_DRIVER,
-            place=place,
-            severity=Severity.ERROR if used else None,
-            functions=listed(used or [f"{f.address} ({f.driver})" for f in bound], _SHOWN),
-            use=", and the host uses them" if used else "",
-        )
+        severity, use = (Severity.ERROR, ", and the host uses them") if used else (None, "")
+        names = listed(used or [f"{f.address} ({f.driver})" for f in bound], _SHOWN)
+        yield finding(Code.NETWORK_FUNCTIONS_LOSE_DRIVER, place=place, severity=severity, functions=names, use=use)
 
 
 def _use(card: Function) -> str:

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from gpustack.base.findings import Code, Finding, Severity, finding
-from gpustack.hosts.facts.model import Host
+from gpustack.hosts.facts.model import Function, Host
 from gpustack.linux.cmdline import CommandLine, canonical
-from gpustack.linux.drivers import BY_ID
+from gpustack.linux.drivers import BY_ID, is_host_driver
 from gpustack.linux.grub import TUNED
 from gpustack.linux.modprobe import fulfils
 from gpustack.pci import catalogue
@@ -70,13 +70,24 @@ def findings(host: Host, targets: Targets, prior_traces: tuple[Trace, ...], othe
             severity = Severity.ERROR if acts and scripts.runs(host, trace.path) else Severity.WARNING
             yield finding(Code.SCRIPT_TOUCHES_DEVICES, place=place, line=trace.said[:200], severity=severity)
         elif trace.part is Part.LINE and trace.path.startswith(_MODPROBE):
-            command, module, *_ = trace.said.split()
-            function = spared(host, targets).get(canonical(module))
-            if command in ("blacklist", "install") and function is not None:
-                what = (
-                    f"{function.address} ({catalogue.describe(function.vendor, function.product, function.pci_class)})"
-                )
-                yield finding(Code.HOST_DRIVER_DISABLED, place=place, said=trace.said[:200], what=what)
+            yield from _needed(host, targets, trace, place)
+
+
+def _needed(host: Host, targets: Targets, trace: Trace, place: str) -> Iterator[Finding]:
+    command, module, *_ = trace.said.split()
+    function = _unserved(host, targets).get(canonical(module))
+    if command in ("blacklist", "install") and function is not None:
+        what = f"{function.address} ({catalogue.describe(function.vendor, function.product, function.pci_class)})"
+        yield finding(Code.HOST_DRIVER_DISABLED, place=place, said=trace.said[:200], what=what)
+
+
+def _unserved(host: Host, targets: Targets) -> dict[str, Function]:
+    """The same as :func:`spared`, without functions that are on another driver, such as NVIDIA's instead of nouveau."""
+    pairs = (
+        (module, f, {canonical(name or "") for name in (f.driver, f.driver_module)})
+        for module, f in spared(host, targets).items()
+    )
+    return {module: f for module, f, names in pairs if not is_host_driver(f.driver) or module in names}
 
 
 def _parted(place: str) -> tuple[str, int]:
@@ -162,7 +173,7 @@ def _argument(place: str, text: str, *, agrees: bool, stays: str | None = None) 
 def _modprobe(
     host: Host, targets: Targets, binding: Binding, options: Options, other: Elsewhere, off: Off
 ) -> Iterator[Trace]:
-    spared_drivers = spared(host, targets) if options.blacklist_host_drivers else {}
+    spared_drivers = _unserved(host, targets) if options.blacklist_host_drivers else {}
     for statement in other.modprobe.statements:
         if not statement.file.startswith(_MODPROBE):
             continue

@@ -71,6 +71,18 @@ def test_a_blacklist_that_the_cards_of_the_host_need_is_reported() -> None:
     assert "GPU173" not in codes(host_plan)
 
 
+def test_a_blacklist_for_the_driver_of_a_card_of_the_host_stays() -> None:
+    """NVIDIA's packages blacklist nouveau, which would bind the card in the initramfs."""
+    path = "/etc/modprobe.d/nvidia-blacklists-nouveau.conf"
+    host = machine({path: "blacklist nouveau\n"})
+    function = next(f for f in host.raw["pci"] if f["address"] == "0000:88:00.0")
+    function.update(driver="nvidia", driver_module="nvidia_current")
+    assert path not in str(plan_host(FIRST_CARD, host.host).findings)
+    plan = plan_host(FIRST_CARD, host.host, adopt=True)
+    assert not plan.refused
+    assert path not in str(plan.to_dict())
+
+
 @pytest.mark.parametrize(
     ("line", "is_shown"),
     [
