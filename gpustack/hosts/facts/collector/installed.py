@@ -35,6 +35,6 @@ def kernel_source(host: HostRoot, release: str) -> Optional[str]:
 
 
 def unified_images(host: HostRoot) -> List[str]:
-    """Unified kernel images: type 2 entries of the Boot Loader Specification."""
-    directories = [partition + "/EFI/Linux" for partition in BOOT_PARTITIONS]
-    return [f"{path}/{name}" for path in directories for name in host.names(path) if name.lower().endswith(".efi")]
+    """Unified kernel images: type 2 entries of the Boot Loader Specification (``*.uki`` too: loader.conf(5) of 262)."""
+    places = [partition + "/EFI/Linux" for partition in BOOT_PARTITIONS]
+    return [f"{path}/{name}" for path in places for name in host.names(path) if name.lower()[-4:] in (".efi", ".uki")]

@@ -202,6 +202,7 @@ def test_systemd_boots_kernels_are_those_on_its_partition(tmp_path: Path) -> Non
     root.write("/boot/efi/mine/6.1.0-37-amd64/initrd.img-6.1.0-37-amd64", "")
     root.write("/boot/efi/loader/entries/mine-0-rescue.conf", "linux /mine/0-rescue/linux\noptions ro\n")
     root.write("/boot/efi/EFI/Linux/6.1.EFI", "").write("/boot/efi/EFI/Linux/readme.txt", "")
+    root.write("/boot/efi/EFI/Linux/debian-6.12.uki", "")
     document = collect(str(root.path))
     assert document["boot"]["loader"] == "systemd-boot"
     assert [(k["release"], k["image"], k["source"], k["initramfs"]) for k in document["boot"]["kernels"]] == [
@@ -213,7 +214,7 @@ def test_systemd_boots_kernels_are_those_on_its_partition(tmp_path: Path) -> Non
         )
     ]
     assert [entry["recovery"] for entry in document["boot"]["entries"]] == [True]
-    assert document["boot"]["unified"] == ["/boot/efi/EFI/Linux/6.1.EFI"]
+    assert document["boot"]["unified"] == [f"/boot/efi/EFI/Linux/{name}" for name in ("6.1.EFI", "debian-6.12.uki")]
     assert document["files"]["/boot/efi/loader/entries.srel"]["text"] == "type1\n"
     root.write("/lib/modules/6.1.0-37-amd64/vmlinuz", "")  # where Fedora's package has it
     assert collect(str(root.path))["boot"]["kernels"][0]["source"] == "/lib/modules/6.1.0-37-amd64/vmlinuz"
