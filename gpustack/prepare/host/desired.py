@@ -142,9 +142,8 @@ def _grub(host: Host, other: Elsewhere, added: tuple[str, ...], next_line: Comma
         why = _why_lost(lost, line)
         yield finding(Code.ARGUMENTS_LOST, place=host.hostname, arguments=", ".join(lost), path=GRUB, why=why)
     elif len(next_line.text) + BOOT_IMAGE > LONGEST_COMMAND_LINE:
-        yield finding(
-            Code.COMMAND_LINE_TOO_LONG, place=host.hostname, length=len(next_line.text), longest=LONGEST_COMMAND_LINE
-        )
+        length, longest = len(next_line.text), LONGEST_COMMAND_LINE
+        yield finding(Code.COMMAND_LINE_TOO_LONG, place=host.hostname, length=length, longest=longest)
 
 
 def _why_lost(arguments: Iterable[str], line: str) -> str:

@@ -61,6 +61,7 @@ def test_a_link_in_the_place_of_a_file_is_left(place: Place, handmade: Path) -> 
     (handmade / "etc/modules").symlink_to("modules.real")
     before = configuration(handmade)
     run = place.play("prepare", gpustack_adopt=True)
-    assert run.code == 2
-    assert "/etc/modules is a link" in run.output
-    assert configuration(handmade) == before
+    assert run.code == 0, run.output
+    after = configuration(handmade)
+    assert (handmade / "var/lib/gpustack/adopted").exists()
+    assert [before[name] == after[name] for name in ("etc/modules", "etc/modules.real")] == [True, True]

@@ -116,8 +116,9 @@ def _report(code: Code, host: Host, trace: Trace, why: str = "") -> Finding:
 
 
 def _is_whole(host: Host, path: str) -> bool:
-    """Whether the facts have the exact content of a file: it was read completely, and is valid UTF-8."""
-    return not any(entry.path == path for entry in host.unread) and is_exact(host.files[path].text)
+    """Whether a file can be written: it is no link, was read completely, and is valid UTF-8."""
+    file = host.files[path]
+    return file.link is None and is_exact(file.text) and not any(entry.path == path for entry in host.unread)
 
 
 def _operations(host: Host, entries: Mapping[str, Taken], reasons: Mapping[str, list[str]]) -> Iterator[Operation]:
