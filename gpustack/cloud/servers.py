@@ -13,7 +13,7 @@ from gpustack.base.text import counted
 from gpustack.cloud import Connection, microversions
 from gpustack.cloud.session import FORBIDDEN, find, newest, pages, request, tolerating, well_formed
 from gpustack.cloud.session import listing as list_all
-from gpustack.spec.extra_specs import ALIAS, alias_names, parse_alias, required_traits
+from gpustack.spec.extra_specs import ALIAS, alias_names, as_number, parse_alias, required_traits
 
 _SOFT_DELETED = "soft_deleted=1"
 """Include instances that wait for ``reclaim_instance_interval``: they keep their devices. Nova hides them otherwise."""
@@ -305,8 +305,8 @@ def server_of(entry: Mapping[str, Any]) -> Server:
 
 def requested_classes(extra_specs: Mapping[str, object]) -> dict[str, int]:
     """The amounts of the resource classes of devices that a flavor requests, in all of its groups."""
-    matches = ((_DEVICE_CLASS.fullmatch(key), str(value)) for key, value in extra_specs.items())
-    return sums((match[1], int(value)) for match, value in matches if match and value.isdecimal())
+    matches = ((_DEVICE_CLASS.fullmatch(key), as_number(value)) for key, value in extra_specs.items())
+    return sums((match[1], amount) for match, amount in matches if match and amount is not None and amount >= 0)
 
 
 def _demands(extra_specs: Mapping[str, object]) -> tuple[str, ...]:

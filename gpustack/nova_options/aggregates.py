@@ -13,6 +13,8 @@ BY_PROJECT = "AggregateMultiTenancyIsolation"
 """The filter that keeps other projects off the hosts of an aggregate; the projects themselves may use other hosts."""
 PROJECTS = "filter_tenant_id"
 """The metadata with ids of projects. Releases after 2023.1 also read other keys that begin with it."""
+MOST = "max_instances_per_host"
+"""The only metadata that Nova does not split at commas."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +55,7 @@ class Aggregate:
 def metadata_of(host: str, aggregates: Sequence[Aggregate]) -> dict[str, frozenset[str]]:
     """The metadata of a host's aggregates, as the filters have it: all values of each key."""
     texts = by_key(pair for aggregate in aggregates if aggregate.has(host) for pair in aggregate.metadata.items())
-    return {name: _values(of_name) for name, of_name in texts.items()}
+    return {name: frozenset(of_name) if name == MOST else _values(of_name) for name, of_name in texts.items()}
 
 
 def _values(texts: Iterable[str]) -> frozenset[str]:

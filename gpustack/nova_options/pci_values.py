@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from gpustack.base.files import data_table
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.nova_options import releases
 from gpustack.nova_options.options import Release
@@ -20,7 +21,6 @@ _LONGEST_NAME = 256
 CUSTOM = "CUSTOM_"
 _STANDARD_TRAITS = ("COMPUTE_", "HW_", "MISC_", "OWNER_", "STORAGE_")
 """The namespaces of standard traits (``os_traits``)."""
-_STANDARD_CLASSES = frozenset(("PGPU", "VGPU", "PCI_DEVICE", "SRIOV_NET_VF", "FPGA"))
 
 
 class EntryError(ValueError):
@@ -163,7 +163,7 @@ def trait(name: str) -> str:
 def resource_class(name: object) -> str | None:
     """A resource class as Nova normalises it (``pci_placement_translator._normalize_resource_class``)."""
     text = str(name or "").upper()
-    if not text or text in _STANDARD_CLASSES or text.startswith(CUSTOM):
+    if not text or text in data_table("resource_classes.toml")["standard"] or text.startswith(CUSTOM):
         return text or None
     return CUSTOM + re.sub("[^0-9A-Z]+", "_", text)
 

@@ -32,16 +32,28 @@ def parse_alias(value: str) -> dict[str, int]:
     Malformed parts are ignored.
     """
     counts: dict[str, int] = {}
-    for part in value.split(","):
-        name, _, count = part.partition(":")
-        if name.strip() and count.strip().isdecimal():
-            counts[name.strip()] = counts.get(name.strip(), 0) + int(count)
+    for name, count in alias_parts(value):
+        if name and count is not None:
+            counts[name] = counts.get(name, 0) + max(count, 0)
     return counts
+
+
+def alias_parts(value: str) -> list[tuple[str, int | None]]:
+    """Each alias with its number; None for a malformed one, with which Nova boots no instance."""
+    return [(name.strip(), as_number(count)) for name, _, count in (part.partition(":") for part in value.split(","))]
+
+
+def as_number(text: object) -> int | None:
+    """A number as Nova reads it, such as 1 of ``+1``; None if it is none."""
+    try:
+        return int(str(text))
+    except ValueError:
+        return None
 
 
 def alias_names(value: str) -> tuple[str, ...]:
     """Every alias in a value, including those of malformed parts."""
-    return tuple(name for part in value.split(",") if (name := part.partition(":")[0].strip()))
+    return tuple(name for name, _ in alias_parts(value) if name)
 
 
 def has_numa_nodes(specs: Mapping[str, str]) -> bool:
@@ -49,16 +61,12 @@ def has_numa_nodes(specs: Mapping[str, str]) -> bool:
     return specs.get(CPU_POLICY) in ("dedicated", "mixed") or not specs.keys().isdisjoint({NUMA_NODES, PAGE_SIZE, PMEM})
 
 
-def required_traits(specs: Mapping[str, str]) -> frozenset[str]:
-    """The traits that the host must have."""
-    return _traits(specs, REQUIRED)
+def required_traits(specs: Mapping[str, str], value: str = REQUIRED) -> frozenset[str]:
+    """The traits that the host must have, or those with another value."""
+    names = (name for name, given in specs.items() if name.startswith(TRAIT) and given == value)
+    return frozenset(name.removeprefix(TRAIT) for name in names)
 
 
 def forbidden_traits(specs: Mapping[str, str]) -> frozenset[str]:
     """The traits that the host must not have."""
-    return _traits(specs, "forbidden")
-
-
-def _traits(specs: Mapping[str, str], wanted: str) -> frozenset[str]:
-    names = (name for name, value in specs.items() if name.startswith(TRAIT) and value == wanted)
-    return frozenset(name.removeprefix(TRAIT) for name in names)
+    return required_traits(specs, "forbidden")

@@ -8,12 +8,13 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from gpustack.nova_options.aggregates import BY_PROJECT, PROJECTS
+from gpustack.nova_options.aggregates import BY_PROJECT, MOST, PROJECTS
 from gpustack.nova_options.scheduler import Scheduler
 from gpustack.operate.capacity.model import Demand, Host, Outcome, Reason, Step
 from gpustack.spec.extra_specs import REQUIRED, required_traits
 
 EXTRA_SPECS, TYPES = "AggregateInstanceExtraSpecsFilter", "AggregateTypeAffinityFilter"
+NUMBER = "AggregateNumInstancesFilter"
 IMAGES = "AggregateImagePropertiesIsolation"
 """It compares properties of images, and has no effect without an image."""
 ISOLATED, TENANTS = "isolate_aggregates", "require_tenant_aggregate"
@@ -50,16 +51,18 @@ def refusals(host: Host, demand: Demand, scheduler: Scheduler) -> Iterator[Step]
     on, own, lacks = scheduler.enables, f"{PROJECTS}={demand.project}", ", ".join(sorted(demand.aggregate))
     projects = {project for name, ids in host.metadata.items() if name.startswith(PROJECTS) for project in ids}
     traits = required_traits({name: REQUIRED for name, values in host.metadata.items() if REQUIRED in values})
+    has = all(any(matches(v, text) for v in host.metadata.get(name, ())) for name, text in demand.aggregate.items())
     types = host.metadata.get("instance_type", (demand.flavor,))
     needed = f"a flavor with the traits {', '.join(sorted(traits))}"
     metadata = ", ".join(f"{name}={value}" for name, value in sorted(demand.aggregate.items()))
     outside = demand.confined is not None and host.name not in demand.confined
     other = bool(demand.project and projects) and demand.project not in projects
     for step, enabled, applies, refused, wanted in (
-        (EXTRA_SPECS, on(EXTRA_SPECS), not _has(host, demand.aggregate), f"without {lacks} in an aggregate", metadata),
+        (EXTRA_SPECS, on(EXTRA_SPECS), not has, f"without {lacks} in an aggregate", metadata),
         (ISOLATED, scheduler.isolated, traits - demand.required, "of aggregates with other traits", needed),
         (BY_PROJECT, on(BY_PROJECT), other, "of other projects", own),
         (TENANTS, scheduler.by_project, outside, "outside the project's aggregates", own),
+        (NUMBER, None if on(NUMBER) is None else False, MOST in host.metadata, f"with {MOST} in an aggregate", ""),
         (TYPES, on(TYPES), demand.flavor not in types, "for other flavors", f"instance_type={demand.flavor}"),
     ):
         if applies and enabled:
@@ -69,13 +72,6 @@ def refusals(host: Host, demand: Demand, scheduler: Scheduler) -> Iterator[Step]
             yield Step(name=step, outcome=Outcome.UNKNOWN, doubt=doubt)
     if projects and not demand.project and (scheduler.by_project, on(BY_PROJECT)) != (False, False):
         yield Step(name=TENANTS, outcome=Outcome.UNKNOWN, doubt="some hosts are in aggregates for projects")
-
-
-def _has(host: Host, requirements: Mapping[str, str]) -> bool:
-    return all(
-        any(matches(value, requirement) for value in host.metadata.get(name, ()))
-        for name, requirement in requirements.items()
-    )
 
 
 def matches(value: str, requirement: str) -> bool:

@@ -17,12 +17,15 @@ from gpustack.base.findings import Code, Finding, finding
 from gpustack.cloud.flavors import Flavor, Sizes
 from gpustack.cloud.servers import requested_classes
 from gpustack.fleet.cards import kinds_of, vgpu_requests
+from gpustack.nova_options.pci_values import resource_class
+from gpustack.nova_options.releases import releases
 from gpustack.nova_options.scheduler import Scheduler, by_devices
 from gpustack.offer.flavor.flavors import WantedFlavor
 from gpustack.operate.capacity import topology as numa
 from gpustack.operate.capacity.aggregates import EXTRA_SPECS, IMAGES
 from gpustack.operate.capacity.model import Demand, PlacementRequest
-from gpustack.spec.extra_specs import ALIAS, NAMESPACE, OLD_HIDE, PMEM, REQUIRED, TRAIT, parse_alias
+from gpustack.spec import extra_specs
+from gpustack.spec.extra_specs import ALIAS, NAMESPACE, OLD_HIDE, PMEM, REQUIRED, TRAIT
 from gpustack.spec.model import Spec
 
 
@@ -59,7 +62,7 @@ def demand_of_present(
 
     :param image: the properties of an image.
     """
-    gpus = parse_alias(flavor.extra_specs.get(ALIAS, ""))
+    gpus = extra_specs.parse_alias(flavor.extra_specs.get(ALIAS, ""))
     return demand_of(spec, flavor.name, flavor.sizes, flavor.extra_specs, gpus, scheduler, image)
 
 
@@ -82,12 +85,12 @@ _UNMODELLED = re.compile(
 )
 """Extra specs that restrict hosts in ways that are not counted here. Names without namespace match aggregates."""
 _OF_IMAGE = re.compile(
-    r"(hw_)?(architecture|vm_mode)|img_hv_|hypervisor_(type|version)|hw_(mem_encryption|maxphysaddr_bits"
-    r"|virtio_packed_ring|ephemeral_encryption|firmware_stateless|sound_model=virtio)"
+    r"(?!.*=(x86_64|amd64|kvm|qemu|hvm|false)$)((hw_)?(architecture|vm_mode)|img_hv_|hypervisor_(type|version)"
+    r"|hw_(mem_encryption|maxphysaddr_bits|virtio_packed_ring|ephemeral_encryption|firmware_stateless"
+    r"|sound_model=virtio))",
+    re.IGNORECASE,
 )
-"""Properties of images that do so: ImagePropertiesFilter compares the first ones."""
-_USUAL = frozenset(("x86_64", "amd64", "kvm", "qemu", "hvm", "false"))
-"""Their values that every host with GPUs has."""
+"""Properties of images that do so, without the values that every host with GPUs has: ImagePropertiesFilter compares."""
 
 
 def demand_of(
@@ -112,7 +115,7 @@ def demand_of(
     """
     vgpus, split, specs = _vgpus(spec, specs)
     gpus = {**gpus, **vgpus}
-    request = numa.BootRequest(vcpus=sizes.vcpus, ram=sizes.ram, specs=specs, image=image or {})
+    request = numa.BootRequest(vcpus=sizes.vcpus, ram=sizes.ram, specs={**_secrets(spec), **specs}, image=image or {})
     models = [model for alias in gpus for model in spec.models_of(alias)]
     policies = [spec.models[model].numa_policy for model in models]
     topology: numa.Topology | None = None
@@ -126,17 +129,15 @@ def demand_of(
     known = scheduler.aliases if scheduler else None
     if known is not None and (missing := sorted(gpus.keys() - vgpus.keys() - known)):
         refused = refused or f"the alias {', '.join(missing)} is not in nova.conf"
-    classes = _classes(spec, gpus) if by_devices(scheduler, spec) else ()
-    # Placement finds every combination. Without it, the first alias can take the GPUs that only the second one needs.
-    shared = [] if classes or len(set(models)) == len(models) else [f"the order of {', '.join(gpus)}"]
-    unusual = ((name, value) for name, value in request.image.items() if value.lower() not in _USUAL)
+    kinds = kinds_of(spec, set(models)) if by_devices(scheduler, spec) else ()
+    classes = sorted({kind.resource_class or "CUSTOM_PCI_{}_{}".format(*kind.ids).upper() for kind in kinds})
+    # Without Placement, the first alias can take GPUs that only the second one needs, or the card of its functions.
+    several = len(set(models)) < len(models) or len({spec.models[model].is_virtual for model in models}) > 1
     second = requests[1] if len(requests) > 1 and not (scheduler and scheduler.fallback is False) else None
     return Demand(
         flavor=name,
         gpus=gpus,
-        amounts=requests[0].amounts,
-        required=requests[0].required,
-        forbidden=requests[0].forbidden,
+        **vars(requests[0]),
         fallback=second,
         vcpus=sizes.vcpus,
         ram=sizes.ram,
@@ -146,11 +147,12 @@ def demand_of(
         aggregate=_aggregate(specs, every=bool(scheduler and scheduler.enables(EXTRA_SPECS))),
         unmodelled=(
             *sorted(k for k, v in specs.items() if k != OLD_HIDE and _UNMODELLED.match(f"{k}={v}")),
-            *(f"the image's {k}" for k, v in unusual if _OF_IMAGE.match(f"{k}={v}")),
-            *shared,
+            *(f"the image's {k}" for k, v in request.image.items() if _OF_IMAGE.match(f"{k}={v}")),
+            *([f"the order of {', '.join(gpus)}"] if several and not classes else []),
+            *(f"{alias}:0" for alias, count in gpus.items() if not count),  # a free device must match it
             *([IMAGES] if image and scheduler and scheduler.enables(IMAGES) else []),
         ),
-        classes=classes,
+        classes=tuple(classes),
         vgpus={name: name in split for name in vgpus},
         refused=refused,
         in_cloud=in_cloud,
@@ -183,20 +185,24 @@ def requests_of(request: numa.BootRequest, sizes: Sizes, processors: numa.Proces
 
     :raises numa.FlavorRefusedError: if the flavor and the image exclude each other.
     """
+    if any(count is None for _, count in extra_specs.alias_parts(request.specs.get(ALIAS, "alias:1"))):
+        raise numa.FlavorRefusedError(f"{ALIAS} is {request.specs[ALIAS]!r}, expected ALIAS:NUMBER[,ALIAS:NUMBER]")
     amounts = {"MEMORY_MB": sizes.ram, "DISK_GB": sizes.disk + sizes.ephemeral + -(-sizes.swap // 1024)}
     for label in filter(None, map(str.strip, request.specs.get(PMEM, "").split(","))):
         name = "CUSTOM_PMEM_NAMESPACE_" + re.sub(r"[^A-Za-z0-9_]", "_", label).upper()
         amounts[name] = amounts.get(name, 0) + 1
     explicit: dict[str, int] = {}
+    classes: set[str] = set()
     for key, value in request.specs.items():
-        if (match := _RESOURCE.fullmatch(key)) and value.isdecimal():
-            amounts.pop(match[2], None)
-            if not match[1]:
-                explicit[match[2]] = int(value)
-    named = {key.removeprefix(TRAIT): value for key, value in request.specs.items() if key.startswith(TRAIT)}
-    required = {name for name, value in named.items() if value == REQUIRED} | _required(request)
+        match, amount = _RESOURCE.fullmatch(key), extra_specs.as_number(value)
+        if match is None or amount is None or amount < 0 or resource_class(match[2]) != match[2]:
+            continue  # as Nova does
+        classes.add(match[2])
+        explicit |= {} if match[1] else {match[2]: amount}
+    amounts = {name: amount for name, amount in amounts.items() if name not in classes}
+    required = extra_specs.required_traits(request.specs) | _required(request)
     required |= {key.removeprefix(TRAIT) for key in request.image if key.startswith(TRAIT)}
-    forbidden = {name for name, value in named.items() if value == "forbidden"}
+    forbidden = extra_specs.forbidden_traits(request.specs)
 
     def made(cpus: Mapping[str, int], *, threads: str = "") -> PlacementRequest:
         needs = {**amounts, **cpus, **explicit}
@@ -206,13 +212,19 @@ def requests_of(request: numa.BootRequest, sizes: Sizes, processors: numa.Proces
             forbidden=frozenset(forbidden | ({numa.HYPERTHREADING} if threads == "isolate" else set())),
         )
 
-    has_cpus = any((match := _RESOURCE.fullmatch(key)) and match[2] in ("VCPU", "PCPU") for key in request.specs)
-    plain = {} if has_cpus else {"VCPU": request.vcpus}
+    plain = {} if classes & {"VCPU", "PCPU"} else {"VCPU": request.vcpus}
     if processors.requested not in ("dedicated", "mixed"):
         return [made(plain, threads=processors.threads)]
     pinned = len(processors.dedicated) + processors.isolated
     first = made({"PCPU": pinned, "VCPU": request.vcpus - len(processors.dedicated)}, threads=processors.threads)
     return [first, made(plain)] if processors.requested == "dedicated" else [first]
+
+
+def _secrets(spec: Spec) -> dict[str, str]:
+    """The default for the secret of a TPM: Nova 33 and later require a trait (``tpm_secret_security_filter``)."""
+    name = spec.nova.release.lower() if spec.nova else ""
+    known = any(later.major >= 33 and name in (later.name, later.number) for later in releases())
+    return {"hw:tpm_secret_security": "user"} if known else {}
 
 
 def _required(request: numa.BootRequest) -> set[str]:
@@ -223,13 +235,9 @@ def _required(request: numa.BootRequest) -> set[str]:
         traits.add(by_value.get(numa.allowed(spec, request.either(name, prefix), by_value), ""))
     if request.either("tpm_version"):
         traits.add(f"COMPUTE_SECURITY_TPM_{'CRB' if request.either('tpm_model') == 'tpm-crb' else 'TIS'}")
+        if secrets := request.specs.get("hw:tpm_secret_security"):
+            traits.add(f"COMPUTE_SECURITY_TPM_SECRET_SECURITY_{secrets.upper()}")
     return traits - {""}
-
-
-def _classes(spec: Spec, gpus: Mapping[str, int]) -> tuple[str, ...]:
-    """The resource classes of the models behind the aliases."""
-    kinds = kinds_of(spec, {model for alias in gpus for model in spec.models_of(alias)})
-    return tuple(sorted({kind.resource_class or "CUSTOM_PCI_{}_{}".format(*kind.ids).upper() for kind in kinds}))
 
 
 def _aggregate(specs: Mapping[str, str], *, every: bool) -> dict[str, str]:

@@ -113,13 +113,14 @@ class _View:
         rooms = self.sources.rooms
         amounts = (rooms.capacities if self.empty else rooms.amounts).get(hypervisor.uuid, {})
         metadata = metadata_of(hypervisor.host, self.sources.aggregates)
+        elsewhere = self.sources.zone not in ("", zone_of(metadata))
         return Host(
             uuid=hypervisor.uuid,
             name=hypervisor.host,
             cards=None if cards is None else tuple(cards),
             amounts=amounts,
             nodes=(compute.nodes or {}) if compute is not None else None,
-            closed=_closed(hypervisor, compute) or self._elsewhere(metadata),
+            closed=_closed(hypervisor, compute) or (Reason.ZONE if elsewhere else None),
             zone=zone_of(metadata),
             metadata=metadata,
             withheld=withheld,
@@ -157,9 +158,6 @@ class _View:
         known = {gpu.parent or gpu.address for gpu in gpus}
         lacking = any(self._aliases(pool.vendor, pool.product) for pool in pools if pool.address not in known)
         return _UNSCHEDULED if self.scheduled is None and gpus and lacking else ""
-
-    def _elsewhere(self, metadata: Mapping[str, frozenset[str]]) -> Reason | None:
-        return Reason.ZONE if self.sources.zone and zone_of(metadata) != self.sources.zone else None
 
     def _count(self, gpu: Gpu) -> int:
         return gpu.units if self.empty and gpu.state in _IN_SERVICE else gpu.free

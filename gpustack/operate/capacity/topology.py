@@ -11,6 +11,7 @@ from typing import TypeVar
 from gpustack.base.text import counted
 from gpustack.nova_options.cpu_sets import cpus
 from gpustack.nova_options.options import TRUE
+from gpustack.spec.extra_specs import as_number
 from gpustack.spec.memory_pages import size_kib
 
 PAGES = {"small": -1, "large": -2, "any": -3}
@@ -103,8 +104,7 @@ class BootRequest:
 
     def resource(self, name: str) -> int:
         """The amount of a resource class that the flavor requests explicitly."""
-        pattern = re.compile(rf"resources([1-9][0-9]*)?:{name}")
-        return sum(int(text) for key, text in self.specs.items() if pattern.match(key) and text.isdecimal())
+        return sum(as_number(v) or 0 for k, v in self.specs.items() if re.match(rf"resources([1-9][0-9]*)?:{name}", k))
 
 
 def processors_of(request: BootRequest) -> Processors:
@@ -150,20 +150,20 @@ def topology_of(request: BootRequest, processors: Processors) -> Topology | None
     flavor, image = request.named("numa_nodes")
     if flavor and image:
         raise FlavorRefusedError("hw:numa_nodes and the image's hw_numa_nodes exclude each other")
-    number = flavor or image
-    if number and not (number.strip().isdecimal() and int(number)):
-        raise FlavorRefusedError(f"hw:numa_nodes is {number!r}, no number of at least 1")
+    nodes = flavor or image
+    if (nodes or "hw:numa_nodes" in request.specs) and not re.fullmatch("[1-9][0-9]*", nodes):
+        raise FlavorRefusedError(f"hw:numa_nodes is {nodes!r}, no number of at least 1")
     pages = _pages(request)
     if request.specs.get("hw:locked_memory", "").lower() in TRUE and not pages:
         raise FlavorRefusedError("hw:locked_memory needs hw:mem_page_size")
     pmem = any(map(str.strip, request.specs.get("hw:pmem", "").split(",")))
-    if not number and pages is None and not pmem and processors.policy == "shared":
+    if not nodes and pages is None and not pmem and processors.policy == "shared":
         return None
     if processors.threads and _trait(request):
         raise FlavorRefusedError(f"hw:cpu_thread_policy and trait:{HYPERTHREADING} exclude each other")
     by_trait = {"forbidden": "isolate", "required": "require"}.get(_trait(request), "")
     return Topology(
-        nodes=_nodes(request, int(number or 1), processors.dedicated),
+        nodes=_nodes(request, int(nodes or 1), processors.dedicated),
         policy=processors.policy,
         threads=by_trait or processors.threads,
         pages=pages,
@@ -202,8 +202,7 @@ def _threads(request: BootRequest) -> str:
 
 def _trait(request: BootRequest) -> str:
     """The value of the trait of hyperthreading; empty if not set."""
-    pattern = re.compile(rf"trait([1-9][0-9]*)?:{HYPERTHREADING}")
-    named = next((value for key, value in request.specs.items() if pattern.match(key)), "")
+    named = next((v for k, v in request.specs.items() if re.match(rf"trait([1-9][0-9]*)?:{HYPERTHREADING}", k)), "")
     return named or request.image.get(f"trait:{HYPERTHREADING}", "")
 
 
@@ -263,7 +262,7 @@ def _parts(request: BootRequest, name: str, parsed: Callable[[str], _T]) -> list
 
 
 def _nodes(request: BootRequest, number: int, dedicated: frozenset[int]) -> tuple[GuestNode, ...]:
-    placed, memory = _parts(request, "numa_cpus", _listed), _parts(request, "numa_mem", _number)
+    placed, memory = _parts(request, "numa_cpus", _listed), _parts(request, "numa_mem", _memory)
     if not placed and not memory:
         if request.vcpus % number or request.ram % number:
             raise FlavorRefusedError(
@@ -285,7 +284,7 @@ def _nodes(request: BootRequest, number: int, dedicated: frozenset[int]) -> tupl
     )
 
 
-def _number(text: str) -> int:
-    if not text.strip().isdecimal():
+def _memory(text: str) -> int:
+    if (memory := as_number(text)) is None:
         raise FlavorRefusedError(f"hw:numa_mem is {text!r}, no number of MiB")
-    return int(text)
+    return memory

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from gpustack.base.text import counted
-from gpustack.nova_options.aggregates import BY_PROJECT
+from gpustack.nova_options.aggregates import BY_PROJECT, MOST
 from gpustack.nova_options.scheduler import Scheduler
 from gpustack.novadb.model import NumaNode
-from gpustack.operate.capacity.aggregates import EXTRA_SPECS, IMAGES, ISOLATED, TENANTS, TYPES, refusals
+from gpustack.operate.capacity.aggregates import EXTRA_SPECS, IMAGES, ISOLATED, NUMBER, TENANTS, TYPES, refusals
 from gpustack.operate.capacity.model import BY_CLASS, Accepted, Demand, Outcome, PlacementRequest, Reason, Step
 from gpustack.operate.capacity.room import Claim, Room
 from gpustack.operate.capacity.topology import PAGES, Topology
@@ -23,7 +23,7 @@ NUMA, PCI, COMPUTE, CAPABILITIES = (
 )
 GROUPS = {"anti-affinity": "ServerGroupAntiAffinityFilter", "affinity": "ServerGroupAffinityFilter"}
 """The filters of server groups by policy, in the order of Nova's default."""
-INSTANCES = ("NumInstancesFilter", "AggregateNumInstancesFilter")
+INSTANCES = ("NumInstancesFilter", NUMBER)
 HINTS = {"different_host": "DifferentHostFilter", "same_host": "SameHostFilter"}
 """Filters of scheduler hints, which are not among Nova's default."""
 CELL = "enabled cells"
@@ -32,7 +32,7 @@ STATUS, ZONE = "compute_status_filter", "map_az_to_placement_aggregate"
 CLAIM = "claim of nova-compute: "
 ASSUMED = (
     *(COMPUTE, CAPABILITIES, "ImagePropertiesFilter", *GROUPS.values()),
-    *(EXTRA_SPECS, BY_PROJECT, TYPES, NUMA, PCI),
+    *(EXTRA_SPECS, BY_PROJECT, TYPES, NUMBER, NUMA, PCI),
 )
 """The filters of a configuration that is not known. Those of aggregates and capabilities count as a doubt."""
 _NEUTRAL = (
@@ -124,8 +124,8 @@ class _Walker:
         filters: Mapping[str, Callable[[], Step]] = {
             COMPUTE: lambda: _failed(COMPUTE, Reason.DOWN) if host.closed is Reason.DOWN else Step(name=COMPUTE),
             CAPABILITIES: partial(Step, name=CAPABILITIES, outcome=unmodelled),
-            **{name: partial(self._aggregate, name) for name in (EXTRA_SPECS, BY_PROJECT, TYPES)},
-            **{name: partial(self._instances, name) for name in INSTANCES},
+            **{name: partial(self._aggregate, name) for name in (EXTRA_SPECS, BY_PROJECT, TYPES, NUMBER)},
+            **{name: partial(self._instances, name) for name in INSTANCES if self.scheduler.filters},
             NUMA: lambda: self._numa(NUMA),
             PCI: lambda: self._pci(PCI),
         }
@@ -157,7 +157,7 @@ class _Walker:
 
     def _instances(self, name: str) -> Step:
         """Fewer instances than the scheduler, or for the second filter an aggregate, allows."""
-        most, texts = self.scheduler.instances, self.room.host.metadata.get("max_instances_per_host", ())
+        most, texts = self.scheduler.instances, self.room.host.metadata.get(MOST, ())
         if name != INSTANCES[0] and texts and all(map(str.isdecimal, texts)):
             most = min(map(int, texts))
         left = most - self.room.instances
@@ -187,6 +187,9 @@ class _Walker:
             yield Step(name=f"{PLACEMENT}second request", outcome=Outcome.UNKNOWN, doubt=FALLBACK)
         if room.host.shares_disk and "DISK_GB" in demand.amounts:
             yield Step(name=f"{PLACEMENT}shared disk", outcome=Outcome.UNKNOWN, doubt=SHARED_DISK)
+        if not demand.unmodelled and not demand.amounts.keys() - ({"DISK_GB"} if room.host.shares_disk else set()):
+            # Nova finds the host of a candidate by its allocation of the host's own provider.
+            yield _failed(f"{PLACEMENT}resources", Reason.PLACEMENT, "VCPU, MEMORY_MB or DISK_GB of the host itself")
         if demand.classes or demand.vgpus:
             name = f"{PLACEMENT}{', '.join((*demand.classes, *demand.vgpus))}"
             vgpus = {alias: demand.gpus[alias] for alias in demand.vgpus}

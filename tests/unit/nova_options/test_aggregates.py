@@ -27,3 +27,5 @@ def test_filters_see_the_values_of_all_aggregates_of_a_host() -> None:
     aggregates = [aggregate("gpu01", zone="a", ssd="yes"), aggregate("gpu01", zone="b,c"), aggregate("gpu02", zone="d")]
     assert metadata_of("gpu01", aggregates) == {"zone": {"a", "b", "c"}, "ssd": {"yes"}}
     assert metadata_of("gpu03", aggregates) == {}
+    one = aggregate("gpu01", max_instances_per_host="1,3")
+    assert metadata_of("gpu01", [one]) == {"max_instances_per_host": {"1,3"}}, "Nova reads no number in it"

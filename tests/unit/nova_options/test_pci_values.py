@@ -13,6 +13,7 @@ from gpustack.nova_options.pci_values import EntryError, alias_of, reported_clas
         ("gpu", "CUSTOM_GPU"),
         ("CUSTOM_GPU", "CUSTOM_GPU"),
         ("pgpu", "PGPU"),
+        ("numa_core", "NUMA_CORE"),
         ("my gpu-2", "CUSTOM_MY_GPU_2"),
         ("custom_a-b", "CUSTOM_A-B"),  # Nova leaves names with the prefix alone, and Placement refuses this one
         ("", None),

@@ -15,7 +15,8 @@ def test_an_alias_value_is_read_as_it_is_written() -> None:
     [
         (" a : 1 , b:2", {"a": 1, "b": 2}, ("a", "b")),
         ("a:1,a:2", {"a": 3}, ("a", "a")),
-        ("a,b:x,c:-1", {}, ("a", "b", "c")),
+        ("a,b:x,c:1:1", {}, ("a", "b", "c")),
+        ("a:+1,b:0_1,c:-1", {"a": 1, "b": 1, "c": 0}, ("a", "b", "c")),  # Python reads these numbers
         (":1,,", {}, ()),
         ("", {}, ()),
     ],

@@ -185,7 +185,7 @@ def test_unknown_aliases_are_no_doubt_about_a_refused_flavor() -> None:
     ("more", "needs"),
     [
         ({"doubt": "instances that move may have GPUs on two hosts"}, {}),
-        ({"shares_disk": True}, {"amounts": {"DISK_GB": 10}}),
+        ({"shares_disk": True}, {"amounts": {"VCPU": 1, "DISK_GB": 10}}),
         ({}, {"unmodelled": ("hw:mem_page_size",)}),
     ],
 )

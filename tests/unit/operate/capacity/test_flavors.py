@@ -15,6 +15,7 @@ from gpustack.offer.flavor.flavors import WantedFlavor
 from gpustack.operate.capacity.aggregates import IMAGES
 from gpustack.operate.capacity.flavors import demand_of, demands
 from gpustack.operate.capacity.model import Demand
+from gpustack.spec.extra_specs import ALIAS
 from gpustack.spec.load import parse_spec
 from gpustack.spec.model import Spec
 
@@ -240,12 +241,74 @@ def test_properties_of_images_restrict_hosts_too(
         ({"hw:maxphysaddr_mode": "host"}, {}, "hw:maxphysaddr_mode is 'host', expected emulate, passthrough"),
         ({"os:secure_boot": "yes"}, {}, "os:secure_boot is 'yes'"),
         ({"hw:tpm_version": "2"}, {}, "hw:tpm_version is '2', expected 1.2, 2.0"),
+        ({ALIAS: "k4200: 1 ,p100:+2"}, {}, ""),
+        ({ALIAS: "k4200"}, {}, "pci_passthrough:alias is 'k4200', expected ALIAS:NUMBER"),
+        ({ALIAS: "k4200:1,"}, {}, "pci_passthrough:alias is 'k4200:1,'"),
+        ({ALIAS: ""}, {}, "pci_passthrough:alias is ''"),
     ],
 )
 def test_values_that_nova_does_not_know_are_refused(specs: dict[str, str], image: dict[str, str], refused: str) -> None:
     need = demand_of(VGPUS, "f", SIZES, specs, {}, None, image)
     assert need.refused.startswith(refused)
     assert bool(need.refused) == bool(refused)
+
+
+@pytest.mark.parametrize(
+    ("release_name", "more", "trait"),
+    [
+        ("2025.2", {}, None),
+        ("2030.1", {}, None),  # a release that gpustack does not know
+        ("2026.1", {}, "USER"),
+        ("2026.2", {"hw:tpm_secret_security": "host"}, "HOST"),
+    ],
+)
+def test_a_tpm_requires_a_trait_for_its_secret(release_name: str, more: dict[str, str], trait: str | None) -> None:
+    spec = parse_spec(SPEC_TEXT.replace("2025.2", release_name).replace("FLAVOR", "model: p100"), "spec")
+    required = demand_of(spec, "f", SIZES, {"hw:tpm_version": "2.0", **more}, {}).required
+    prefix = "COMPUTE_SECURITY_TPM_"
+    secrets = {f"{prefix}SECRET_SECURITY_{trait}"} if trait else set()
+    assert required == {f"{prefix}TIS", f"{prefix}2_0", *secrets}
+
+
+@pytest.mark.parametrize(
+    ("specs", "amounts"),
+    [
+        ({"resources:CUSTOM_A": "+2", "resources:VGPU_DISPLAY_HEAD": " 1 "}, {"CUSTOM_A": 2, "VGPU_DISPLAY_HEAD": 1}),
+        ({"resources:vcpu": "4", "resources:GPUS": "1"}, {}),
+        ({"resources:VCPU": "-1"}, {}),
+        ({"resources1:VCPU": "1.5"}, {}),
+        ({"resources:VCPU": "0", "resources:MEMORY_MB": "1_0"}, {"VCPU": 0, "MEMORY_MB": 10}),
+    ],
+)
+def test_classes_and_amounts_that_nova_ignores_request_nothing(specs: dict[str, str], amounts: dict[str, int]) -> None:
+    plain = demand_of(VGPUS, "f", SIZES, {}, {}).amounts
+    found = demand_of(VGPUS, "f", SIZES, specs, {}).amounts
+    assert found == {name: amount for name, amount in {**plain, **amounts}.items() if amount}
+
+
+@pytest.mark.parametrize(
+    ("placement", "gpus", "doubts"),
+    [
+        ("off", {"card": 1, "part": 1}, ("the order of card, part",)),
+        ("off", {"part": 2}, ()),
+        ("schedule", {"card": 1, "part": 1}, ()),  # Nova offers either the card or its functions
+    ],
+)
+def test_cards_beside_virtual_functions_are_a_doubt(placement: str, gpus: dict[str, int], doubts: list[str]) -> None:
+    text = f"""
+version: 1
+models:
+  card: {{match: {{vendor: "10de", product: "25b6"}}}}
+  part: {{match: {{vendor: "10de", product: "25b7", function: virtual}}}}
+hosts: {{gpu1: [card, part]}}
+nova: {{release: "2025.2", placement: "{placement}"}}
+"""
+    assert demand_of(parse_spec(text, "spec"), "f", SIZES, {}, gpus).unmodelled == doubts
+
+
+def test_an_alias_without_devices_is_a_doubt() -> None:
+    """Placement gets no request for it, and the scheduler refuses hosts without a free device that matches."""
+    assert demand_of(VGPUS, "f", SIZES, {ALIAS: "k4200:0"}, {"k4200": 0}).unmodelled == ("k4200:0",)
 
 
 def test_aggregates_of_images_are_a_doubt_with_an_image() -> None:

@@ -137,6 +137,23 @@ def test_a_shared_disk_is_a_doubt_for_flavors_with_a_disk(shared: bool, disk: in
     assert walk(Room(host), demand, KNOWN).doubts == doubts
 
 
+@pytest.mark.parametrize(
+    ("amounts", "shared", "more", "name"),
+    [
+        ({}, False, {}, "Placement: resources"),
+        ({"DISK_GB": 1}, False, {}, ""),
+        ({"DISK_GB": 1}, True, {}, "Placement: resources"),
+        ({"CUSTOM_A": 1}, True, {}, ""),
+        ({}, False, {"unmodelled": ("resources1:VCPU",)}, ""),  # a doubt: the group may be of the host itself
+    ],
+)
+def test_nova_finds_no_host_without_an_allocation_of_its_own(
+    amounts: dict[str, int], shared: bool, more: dict[str, Any], name: str
+) -> None:
+    host = replace(HOST, shares_disk=shared, amounts={**HOST.amounts, "DISK_GB": 100, "CUSTOM_A": 1})
+    assert failed(host, replace(DEMAND, amounts=amounts, **more)) == name
+
+
 def test_without_the_filter_the_claim_fails() -> None:
     unfiltered = replace(KNOWN, filters=("ComputeFilter",))
     assert failed(demand=replace(DEMAND, gpus={"k4200": 5}), scheduler=unfiltered) == "claim of nova-compute: PCI"
@@ -202,6 +219,17 @@ def test_a_host_gets_as_many_instances_as_its_filter_allows(name: str, metadata:
     found = capacity([host], DEMAND, scheduler=replace(KNOWN, filters=(*FILTERS, name), instances=4))
     assert (found.least, found.most) == (number, number)
     assert [limit.reason for limit in found.limits] == ([Reason.INSTANCES] if number < 2 else [])
+
+
+def test_instances_of_an_aggregate_are_a_doubt_without_the_schedulers_configuration() -> None:
+    host = replace(HOST, instances=60, metadata={"max_instances_per_host": frozenset({"1"})})
+    doubt = "AggregateNumInstancesFilter, if it is enabled, refuses hosts with max_instances_per_host in an aggregate"
+    assert doubt in walk(Room(host), DEMAND, Scheduler()).doubts
+    assert walk(Room(host), DEMAND, KNOWN).doubts == []
+    assert (
+        walk(Room(replace(host, metadata={})), DEMAND, Scheduler()).doubts
+        == walk(Room(HOST), DEMAND, Scheduler()).doubts
+    )
 
 
 def test_the_second_request_fits_hosts_without_pcpu() -> None:
