@@ -297,7 +297,7 @@ def worded(wrong: Finding) -> str:
 def _read(connection: sa.Connection, cell: Cell, found: Mapping[str, Elsewhere]) -> dict[str, Instance]:
     records = read_instances(connection, found, cell.name)
     alive = {uuid: record for uuid, record in records.items() if not record.deleted}
-    requests = read_requests(connection, alive) if alive else {}
+    requests = read_requests(connection, alive, alive) if alive else {}
     for uuid, record in alive.items():
         found[uuid].alive.append(record)
         found[uuid].asked = found[uuid].asked or requests.get(uuid)

@@ -277,7 +277,8 @@ class CellReader:
         instances = {**read_instances(self.connection, displaced - set(residents), self.cell), **residents}
         others = self.others.look_up({uuid: instances.get(uuid) for uuid in sorted(displaced)}, self.cell_uuid)
         over = moves.moves_of(self.connection, displaced)
-        requests = {**read_already, **read_requests(self.connection, uuids - read_already.keys())}
+        here_alive = {uuid for uuid, known in instances.items() if not known.deleted}
+        requests = {**read_already, **read_requests(self.connection, uuids - read_already.keys(), here_alive)}
         owners = {}
         for uuid in uuids:
             here, asked = instances.get(uuid), requests.get(uuid, UNREADABLE_REQUESTS)

@@ -1,6 +1,6 @@
 """Read the requests of instances: for PCI devices (``instance_extra.pci_requests``), and for the scheduler."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -20,19 +20,18 @@ class Asked(NamedTuple):
 UNREADABLE_REQUESTS = Asked(None, None)
 
 
-def read_requests(connection: sa.Connection, uuids: Iterable[str]) -> dict[str, Asked]:
+def read_requests(connection: sa.Connection, uuids: Iterable[str], alive: Container[str] = ()) -> dict[str, Asked]:
     """Return the PCI requests of instances, by uuid; an instance without a row is missing.
 
-    A deleted instance has only deleted rows. They do not count for an instance with a row that is not deleted.
+    A deleted instance has only deleted rows. Nova reads none of them for one that is ``alive``, or has another row.
     """
     table = tables.instance_extra.c
-    live: dict[str, Asked] = {}
-    deleted: dict[str, Asked] = {}
+    live, deleted = dict[str, Asked](), dict[str, Asked]()
     for batch in batches(sorted(uuids)):
         query = sa.select(table.instance_uuid, table.deleted, table.pci_requests)
         for uuid, is_deleted, text in connection.execute(query.where(table.instance_uuid.in_(batch))).all():
             add_requests(deleted if is_deleted else live, uuid.lower(), parse_requests(text))
-    return {**deleted, **live}
+    return {**{uuid: asked for uuid, asked in deleted.items() if uuid not in alive}, **live}
 
 
 def add_requests(by_instance: dict[str, Asked], uuid: str, asked: Asked) -> None:

@@ -41,6 +41,14 @@ def test_rows_that_are_not_deleted_count_first(rows: list[Row], expected: Asked 
         assert read_requests(connection, {"vm"}).get("vm") == expected
 
 
+def test_deleted_rows_do_not_count_for_an_instance_that_lives(tmp_path: Path) -> None:
+    cell = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
+    for uuid, deleted in (("gone", 7), ("vm", 8), ("both", 0), ("both", 9)):
+        cell.insert("instance_extra", instance_uuid=uuid, pci_requests=ONE, deleted=deleted)
+    with cell.engine.connect() as connection:
+        assert set(read_requests(connection, {"gone", "vm", "both"}, {"vm", "both"})) == {"gone", "both"}
+
+
 def data(**fields: Any) -> dict[str, Any]:
     """An object as Nova serializes it."""
     return {"nova_object.name": "any", "nova_object.data": fields}
