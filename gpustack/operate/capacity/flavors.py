@@ -25,7 +25,7 @@ from gpustack.operate.capacity import topology as numa
 from gpustack.operate.capacity.aggregates import EXTRA_SPECS, IMAGES
 from gpustack.operate.capacity.model import Demand, PlacementRequest
 from gpustack.spec import extra_specs
-from gpustack.spec.extra_specs import ALIAS, NAMESPACE, OLD_HIDE, PMEM, REQUIRED, TRAIT
+from gpustack.spec.extra_specs import ALIAS, NAMESPACE, OLD_HIDE, PMEM, TRAIT
 from gpustack.spec.model import Spec
 
 
@@ -167,10 +167,8 @@ def _vgpus(spec: Spec, specs: Mapping[str, str]) -> tuple[dict[str, int], frozen
     """
     known = by_key(vgpu_requests(spec).values())
     amounts = {name: amount for name, amount in requested_classes(specs).items() if name in known}
-    required = {key for key, value in specs.items() if value == REQUIRED}
-    own = {
-        name: sorted({trait for of in known[name] for trait in of if f"{TRAIT}{trait}" in required}) for name in amounts
-    }
+    required = extra_specs.required_traits(specs)
+    own = {name: sorted({trait for of in known[name] for trait in of} & required) for name in amounts}
     names = {name: " ".join((name, *traits)) for name, traits in own.items()}
     groups = {key: match for key in specs if (match := _RESOURCE.fullmatch(key)) and match[2] in amounts}
     taken = {f"{TRAIT}{trait}" for traits in own.values() for trait in traits}
