@@ -37,6 +37,18 @@ def seen(state: State | None = State.FREE, **more: Any) -> Seen:
     return Seen(host="gpu1", address=ADDRESS, **known)
 
 
+def test_a_function_of_a_reserved_card_comes_back_with_the_card() -> None:
+    """The reservation is that of the card's provider, so that ``enable`` of a function cannot end it."""
+    part = Gpu(
+        host="gpu1", address="0000:81:00.1", state=State.RESERVED, reserved=True, dev_type="type-VF", parent=ADDRESS
+    )
+    plan = enable(replace(seen(), gpu=part, address=part.address, inventory=None))
+    assert plan.operations == ()
+    assert plan.steps == (f"release all functions of its card: gpustack gpu enable gpu1 {ADDRESS} (no --config-file)",)
+    free = replace(part, state=State.FREE, reserved=False)
+    assert enable(replace(seen(), gpu=free, address=part.address, inventory=None)).steps == ()
+
+
 def closed(reasons: str) -> Service:
     return replace(ENABLED, enabled=False, reason=f"gpustack: {reasons}")
 
