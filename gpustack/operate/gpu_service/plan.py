@@ -284,7 +284,7 @@ def _steps_on(seen: Seen) -> Iterator[str]:
     if seen.entry is not None:
         yield "remove the entry from out_of_service in the spec"
     elif seen.gpu is not None and seen.gpu.reserved and seen.inventory is None:
-        yield f"release all functions of its card: gpustack gpu enable {seen.host} {seen.gpu.parent} (no --config-file)"
+        yield f"release its card, without --config-file: gpustack gpu enable {shlex.join((seen.host, seen.gpu.parent))}"
     if seen.gpu is None:
         yield _render(seen)
         yield f"restart nova-compute of {seen.host}"

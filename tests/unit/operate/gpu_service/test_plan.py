@@ -44,7 +44,7 @@ def test_a_function_of_a_reserved_card_comes_back_with_the_card() -> None:
     )
     plan = enable(replace(seen(), gpu=part, address=part.address, inventory=None))
     assert plan.operations == ()
-    assert plan.steps == (f"release all functions of its card: gpustack gpu enable gpu1 {ADDRESS} (no --config-file)",)
+    assert plan.steps == (f"release its card, without --config-file: gpustack gpu enable gpu1 {ADDRESS}",)
     free = replace(part, state=State.FREE, reserved=False)
     assert enable(replace(seen(), gpu=free, address=part.address, inventory=None)).steps == ()
 
