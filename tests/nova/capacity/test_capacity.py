@@ -110,12 +110,15 @@ flavors:
   split-isolate: {model: v100, ISOLATED}
   split-resources: {model: v100, EXPLICIT}
   split-mixed: {model: v100, vcpus: 4, ram: 512, disk: 1, MIXED}
+  devices-only: {model: k4200, vcpus: 1, ram: 512, disk: 1, NOTHING}
   node-memory: {model: k4200, vcpus: 1, ram: 70GiB, disk: 1, numa: {nodes: 1, policy: required}}
 """
 SPEC = SPEC.replace(
     "ISOLATED",
     'vcpus: 2, ram: 512, disk: 1, cpu_policy: dedicated, extra_specs: {"hw:emulator_threads_policy": isolate}',
 ).replace("MIXED", 'extra_specs: {"hw:cpu_policy": mixed, "hw:cpu_dedicated_mask": "0"}')
+NOTHING = '{"resources:VCPU": "0", "resources:MEMORY_MB": "0", "resources:DISK_GB": "0"}'
+SPEC = SPEC.replace("NOTHING", f"extra_specs: {NOTHING}")
 SPEC = SPEC.replace("EXPLICIT", 'vcpus: 2, ram: 512, disk: 1, extra_specs: {"resources:PCPU": "2"}')
 HOSTS = [
     EmbeddedHost(name="gpu1", pci=gpus(4), cpus_per_node=8),
@@ -290,6 +293,7 @@ def test_nova_boots_the_predicted_number_with_dedicated_processors(
     [
         pytest.param("too-many-processors", 0, ["Placement"], id="too-many-processors"),
         pytest.param("storage", 2, ["disk"], id="disk"),
+        pytest.param("devices-only", 0, ["Placement"], id="devices-only"),
         pytest.param("preferred", 3, ["NUMA nodes"], id="numa-preferred"),
         pytest.param("three", 0, ["NUMA nodes", "fragments"], id="numa-required-three-GPUs"),
     ],
