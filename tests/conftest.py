@@ -21,6 +21,7 @@ from pathlib import Path
 
 import pytest
 
+from gpustack.base import known_secrets
 from gpustack.base.errors import GpustackError
 from gpustack.base.files import collection_dir
 
@@ -48,6 +49,11 @@ def pytest_configure() -> None:
 
     documents.install()
     reported.install()
+
+
+def pytest_runtest_teardown() -> None:
+    """Forget the secrets of a test, as the command does at its end: another test's errors have no mask."""
+    known_secrets.forget()
 
 
 def _file(nodeid: str) -> str:

@@ -6,6 +6,7 @@ its exit code in the documentation: see :func:`exit_codes`.
 
 from typing import ClassVar
 
+from gpustack.base.known_secrets import hidden
 from gpustack.base.text import LAYOUT, printable
 
 CHANGES = 3
@@ -25,10 +26,10 @@ class GpustackError(Exception):
     exit_code: ClassVar[int] = 1
 
     def __init__(self, what: str, *, where: str | None = None, remedy: str | None = None) -> None:
-        super().__init__(what)
-        self.what = what
-        self.where = where
-        self.remedy = remedy
+        self.what = hidden(what)
+        super().__init__(self.what)
+        self.where = where and hidden(where)
+        self.remedy = remedy and hidden(remedy)
 
     def __str__(self) -> str:
         text = f"{printable(self.where, keep='')}: {self.what}" if self.where else self.what

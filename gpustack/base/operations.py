@@ -67,8 +67,7 @@ class WriteFile(Operation):
     mode: str = "0644"
 
     def describe(self) -> str:
-        verb = "create" if self.before is None else "change"
-        return f"{verb} {self.path}"
+        return f"{'create' if self.before is None else 'change'} {self.path}"
 
     def diff(self) -> str:
         """A unified diff of the current and the new content."""

@@ -65,7 +65,7 @@ def quoted(value: object) -> str:
 
 def without_login(url: str) -> str:
     """A URL without a user and a password, as texts and records have it."""
-    return re.sub("(?<=//)[^/@]*@", "", url)
+    return re.sub("(?<=//)[^/]*@", "", url)
 
 
 def counted(number: int, noun: str) -> str:

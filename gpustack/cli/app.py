@@ -24,6 +24,7 @@ from cliff import app, commandmanager
 from gpustack import __version__
 from gpustack.base.errors import BROKEN_PIPE, INTERRUPTED, GpustackError, UsageError
 from gpustack.base.files import data_table, file_remedy, make_private
+from gpustack.base.known_secrets import forget, hidden
 from gpustack.base.text import LAYOUT, SafeStream, printable
 from gpustack.cli import environment
 from gpustack.cli.decoration import COLOR
@@ -67,11 +68,15 @@ def loaded_summary(entry: "commandmanager.EntryPointT") -> str:
     return summary[:1].lower() + summary[1:]
 
 
-class _LogFile(logging.FileHandler):
-    """A log with printable text, as logs are also read in a terminal. On a full disk it ends with one message."""
+class _Formatter(logging.Formatter):
+    """Makes the messages of all libraries printable, as logs are also read in a terminal, and hides secrets in them."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return printable(super().format(record), keep=LAYOUT)
+        return printable(hidden(super().format(record)), keep=LAYOUT)
+
+
+class _LogFile(logging.FileHandler):
+    """A log that ends with one message on a full disk."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name is logging's
         logging.getLogger().removeHandler(self)
@@ -146,14 +151,14 @@ class Gpustack(app.App):
         root.setLevel(logging.DEBUG)
         console = logging.StreamHandler(self.stderr)
         console.setLevel({0: logging.ERROR, 1: logging.WARNING, 2: logging.INFO}.get(self.options.verbose_level, 10))
-        console.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+        console.setFormatter(_Formatter("%(name)s: %(message)s"))
         if self.options.verbose_level < 2:  # an unreachable Keystone is an error, with one sentence
             console.addFilter(lambda record: not record.name.startswith("keystoneauth"))
         self._handlers = [console]
         if self.options.log_file:
             make_private(Path(self.options.log_file))  # the log contains requests and responses
             self._handlers.append(_LogFile(self.options.log_file, encoding="utf-8"))
-            self._handlers[-1].setFormatter(logging.Formatter(self.LOG_FILE_MESSAGE_FORMAT))
+            self._handlers[-1].setFormatter(_Formatter(self.LOG_FILE_MESSAGE_FORMAT))
         for handler in self._handlers:
             root.addHandler(handler)
 
@@ -195,6 +200,7 @@ class Gpustack(app.App):
 
             disconnect()
             self.close_logging()
+            forget()
 
     def run_subcommand(self, argv: list[str]) -> int:
         """Find the command, parse its arguments, and run it."""
@@ -228,7 +234,7 @@ class Gpustack(app.App):
     def _report(self, error: Exception) -> int:
         """Print the error on stderr and return its exit code."""
         if self.options.debug:
-            traceback.print_exception(error, file=self.stderr)
+            print(hidden("".join(traceback.format_exception(error))), file=self.stderr, end="")
         if isinstance(error, GpustackError):
             message = str(error)
         elif isinstance(error, OSError) and error.strerror:
@@ -237,7 +243,7 @@ class Gpustack(app.App):
         else:
             message = f"unexpected {type(error).__name__}: {error}"
             message += "\n  → report this fault of gpustack, with the output of --debug"
-        print("\n".join((f"{NAME}: {message}", *getattr(error, "__notes__", ()))), file=self.stderr)
+        print(hidden("\n".join((f"{NAME}: {message}", *getattr(error, "__notes__", ())))), file=self.stderr)
         return error.exit_code if isinstance(error, GpustackError) else 1
 
 

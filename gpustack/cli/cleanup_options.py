@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpustack.base.errors import DatabaseError, GpustackError, UsageError
+from gpustack.base.known_secrets import hidden
 from gpustack.base.text import quoted
 from gpustack.cli.common import Command
 from gpustack.cli.options import Once, add_snapshot, option, pci_address, snapshot_hosts
@@ -159,7 +160,7 @@ def sources_of(command: Command, parsed_args: argparse.Namespace) -> Sources:
     url = parsed_args.db_url or (None if parsed_args.config_file else os.environ.get(URL_VARIABLE))
     if url:
         sources = Sources.from_url(url)
-        if parsed_args.db_url and sources.cells[0].database.secrets:
+        if parsed_args.db_url and hidden(url) != url:
             command.report(f"the password in --db-url can be read in the list of processes; {URL_VARIABLE} hides it")
     else:
         files = parsed_args.config_file or [Path("/etc/nova")]

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from gpustack.base.errors import CloudError
+from gpustack.base.known_secrets import learn
 from gpustack.base.text import without_login
 from gpustack.cloud import Connection, reads
 from gpustack.cloud.config_files import MISFIT, checked_locations, region_of, searched
@@ -148,6 +149,7 @@ def limited(connection: Connection) -> Connection:
     """Set the time limits for a connection, and begin a run, in which a silent service is not asked again."""
     from gpustack.cloud.time_limits import LimitedAdapter
 
+    learn(connection.config.config)
     _mount(connection, LimitedAdapter(connection.session, lambda token: region_of(connection.config, _regions(token))))
     connection.session.timeout = connection.session.timeout or _api_timeout(connection)
     return connection

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import http.client
 import io
+import os
 import re
 import time
 from contextvars import ContextVar
@@ -24,6 +25,7 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import ReadTimeoutError
 
 from gpustack.base import silence
+from gpustack.base.known_secrets import learn
 from gpustack.base.text import without_login
 from gpustack.cloud import reads
 
@@ -78,6 +80,7 @@ class LimitedAdapter(TCPKeepAliveAdapter):
     def __init__(self, session: Session, check: Callable[[Any], object] = bool) -> None:
         super().__init__()
         self._session, self._check = session, check
+        learn([value for name, value in os.environ.items() if name.lower().endswith("_proxy")])
         self._silent: dict[str, str] = {}
         self._access: Any = None
         self._known: dict[str, str] = {}
@@ -111,6 +114,7 @@ class LimitedAdapter(TCPKeepAliveAdapter):
         :raises ConnectTimeout: if the service is silent, or was before.
         :raises ConnectFailure: if there is no connection, or the service breaks off its answer.
         """
+        learn({"token": request.headers.get("X-Auth-Token")})
         endpoint, service = self._service(str(request.url))
         # A token is created by a POST, which changes nothing else.
         repeatable = request.method in ("GET", "HEAD") or str(request.url).endswith("/auth/tokens")

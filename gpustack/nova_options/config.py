@@ -31,8 +31,9 @@ from oslo_config import iniparser
 from gpustack.base.by_key import by_key
 from gpustack.base.errors import NothingThereError, NovaConfigError, TemplateError
 from gpustack.base.files import file_error, read_text
+from gpustack.base.known_secrets import MASK
 from gpustack.nova_options.markers import BLAZAR, own_lines
-from gpustack.nova_options.masking import MASK, is_secret, of_table
+from gpustack.nova_options.masking import is_secret, of_table
 from gpustack.nova_options.options import TRUE, Option
 
 _P = TypeVar("_P", bound=PurePath)
@@ -226,8 +227,7 @@ def selected(files: Collection[_P], directory: PurePath, *, service: str | None 
     names = [project, *([f"{project}-{service}"] if service else [])]
     main = [file for name in names for file in files if file == directory / f"{name}.conf"]
     if any(file.name == f"{project}.conf" for file in main):
-        drop_ins = [file for name in names for file in _conf_files(files, directory / f"{name}.conf.d")]
-        return (*main, *drop_ins)
+        return (*main, *[file for name in names for file in _conf_files(files, directory / f"{name}.conf.d")])
     return tuple(_conf_files(files, directory))
 
 

@@ -11,15 +11,15 @@ import functools
 import ipaddress
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote, unquote
 
 from gpustack.base.files import data_table
+from gpustack.base.known_secrets import MASK, SHORT, any_of
 from gpustack.nova_options import options, tables
 
-MASK = "***"
-_SHORT, _LONG, _MAC = 4, 8, 6
+_MAC = 6
 _SIGNS = data_table("secrets.toml")
 _KINDS: Mapping[str, str] = _SIGNS["names"]
 _NAMED = {
@@ -95,28 +95,6 @@ def _words() -> frozenset[str]:
     return frozenset(parts | {"admin", "openstack", "true", "false", "none", "null", "root", "gpustack"})
 
 
-def without(text: str, secrets: Iterable[str], public: Iterable[str] = ()) -> str:
-    """Return a text with secrets replaced by ``***``.
-
-    A secret is replaced if it is a separate word; one of up to three characters only in quotes, because a password such
-    as ``a`` would make the text unreadable. A secret that equals a visible part of the text is kept: replacing it would
-    reveal it.
-
-    :param public: the visible parts.
-    """
-    return _any(set(secrets) - set(public)).sub(MASK, text)
-
-
-def _any(words: Collection[str], short: int = _SHORT) -> re.Pattern[str]:
-    """A pattern of any of the words: a long one anywhere, others as separate words, those below ``short`` in quotes."""
-    around = {True: (r"(?<!\w)", r"(?!\w)"), False: (r"(?<=['\"])", r"(?=['\"])")}
-    parts = []
-    for word in sorted(words, key=len, reverse=True):
-        before, after = ("", "") if len(word) >= _LONG else around[len(word) >= short]
-        parts.append(before + re.escape(word) + after)
-    return re.compile("|".join(parts) or "(?!)")
-
-
 class Masking:
     """Masks the secrets in the texts of one archive, and replaces names by pseudonyms.
 
@@ -130,7 +108,7 @@ class Masking:
     def __init__(self, *, keep_names: bool = False) -> None:
         self.keep_names = keep_names
         self.count = 0
-        self.patterns = (_any(()), _any(()))
+        self.patterns = (any_of(()), any_of(()))
         self.pseudonyms: dict[str, str] = {}
         self._secrets: set[str] = set()
         self._numbers: Counter[str] = Counter()
@@ -141,13 +119,13 @@ class Masking:
         self.data(data)
         self._clean.clear()
         names = {name for name in self.pseudonyms if re.search(r"\D.|.\D", name) and name.lower() not in _words()}
-        self.patterns = (_any(self._secrets), _any(names, 2))
+        self.patterns = (any_of(self._secrets), any_of(names, 2))
 
     def secret(self, *values: str) -> str:
         """Learn the secrets of a masked text, and return the mask."""
         self.count += 1
         for text in {*values, *map(unquote, values)} - {MASK}:
-            if len(text) >= _SHORT and text.lower() not in _words():
+            if len(text) >= SHORT and text.lower() not in _words():
                 self._secrets |= {text, quote(text, safe="")}
         return MASK
 

@@ -11,27 +11,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from gpustack.base.errors import DatabaseError
+from gpustack.base.files import data_table
 from gpustack.base.silence import left
 
-_ALLOWED = {
-    "mysql": frozenset(
-        (
-            *("charset", "use_unicode", "connect_timeout", "read_timeout", "write_timeout"),
-            *("unix_socket", "bind_address", "ssl_ca", "ssl_capath", "ssl_cert", "ssl_key", "ssl_cipher"),
-            *("ssl_check_hostname", "ssl_disabled", "ssl_verify_cert", "ssl_verify_identity"),
-        )
-    ),
-    "postgresql": frozenset(
-        (
-            *("host", "port", "user", "password", "client_encoding", "application_name", "connect_timeout"),
-            *("target_session_attrs", "tcp_user_timeout", "keepalives", "keepalives_idle", "keepalives_interval"),
-            *("keepalives_count", "sslmode", "sslrootcert", "sslcert", "sslkey", "sslpassword", "sslcrl", "sslcrldir"),
-            *("sslsni", "ssl_min_protocol_version", "ssl_max_protocol_version", "gssencmode", "krbsrvname"),
-            *("channel_binding", "require_auth", "requirepeer"),
-        )
-    ),
-    "sqlite": frozenset({"timeout"}),
-}
+_ALLOWED = data_table("connection_options.toml")
 _IGNORED = frozenset({"plugin"})
 """SQLAlchemy plug-ins are meant for Nova's processes: DevStack sets plugin=dbcounter in each connection."""
 
@@ -63,7 +46,7 @@ def accepted(url: sa.URL, where: str) -> sa.URL:
     :raises DatabaseError: for an option that is not allowed; its value may be a secret and is not shown.
     """
     kind = url.get_backend_name()
-    refused = sorted(set(url.query) - _ALLOWED[kind] - _IGNORED)
+    refused = sorted(set(url.query).difference(_ALLOWED[kind], _IGNORED))
     if refused:
         raise DatabaseError(
             f"the connection has the option {refused[0][:64]!r}, which gpustack does not pass to the {kind} driver",

@@ -18,7 +18,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from gpustack.base import silence
 from gpustack.base.errors import DatabaseError
-from gpustack.nova_options.masking import without
+from gpustack.base.known_secrets import learn
 from gpustack.novadb import connection_options
 from gpustack.novadb.model import DAMAGE
 
@@ -45,23 +45,9 @@ class Database:
     @property
     def where(self) -> str:
         """The name and the URL for messages, without password; without the query too if it contains one."""
-        url = self.url if not self._in_query else self.url.set(query={})
+        has_secret = any("pass" in name.lower() for name in self.url.query)
+        url = self.url.set(query={}) if has_secret else self.url
         return f"{self.name} ({url.render_as_string(hide_password=True)})"
-
-    def without_secrets(self, text: str) -> str:
-        """Return a driver's message without the passwords that it may contain."""
-        public = (self.url.username, self.url.host, self.url.database)
-        return without(text, self.secrets, filter(None, public))
-
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        """All passwords in the URL, including those in its query."""
-        return tuple(str(secret) for secret in (self.url.password, *self._in_query) if secret)
-
-    @property
-    def _in_query(self) -> tuple[str, ...]:
-        options = self.url.normalized_query.items()
-        return tuple(text for name, values in options if "pass" in name.lower() for text in values)
 
     def __repr__(self) -> str:
         return f"Database({self.where})"
@@ -91,6 +77,7 @@ def database(name: str, url: str) -> Database:
         raise DatabaseError(
             f"{kind} is no database that Nova uses", where=name, remedy="expected mysql, postgresql or sqlite"
         )
+    learn([url, parsed.username, parsed.host, parsed.database, dict(parsed.normalized_query)])
     return Database(name=name, url=connection_options.accepted(parsed.set(drivername=_DRIVERS[kind]), name))
 
 
@@ -128,7 +115,7 @@ _MISUSED = (*DAMAGE, RuntimeError, AssertionError, struct.error)
 
 def _misused(of: Database, error: Exception) -> DatabaseError:
     return DatabaseError(
-        f"{of.url.drivername} can't use the connection: {of.without_secrets(str(error))}",
+        f"{of.url.drivername} can't use the connection: {error}",
         where=of.where,
         remedy="check the options after the ?, and that the server is one of this kind",
     )
@@ -236,7 +223,7 @@ def _busy(cause: BaseException) -> bool:
 def unreachable(of: Database, error: SQLAlchemyError) -> DatabaseError:
     """Convert an exception to a DatabaseError. Drivers' messages contain users and hosts; passwords are removed."""
     cause = getattr(error, "orig", None) or error
-    text = of.without_secrets(" ".join(map(str, cause.args)))
+    text = " ".join(map(str, cause.args))
     if _busy(cause):
         return BusyError(f"a lock could not be had: {' '.join(text.split())}", where=of.where, remedy="try it again")
     return DatabaseError(

@@ -211,8 +211,7 @@ def label(card: Card) -> str:
 @functools.cache
 def quirks() -> Mapping[str, Quirk]:
     """All quirks, by key."""
-    data = data_table("cards.toml")
-    return {key: Quirk(key=key, **entry) for key, entry in data["quirks"].items()}
+    return {key: Quirk(key=key, **entry) for key, entry in data_table("cards.toml")["quirks"].items()}
 
 
 def quirks_of(card: Card) -> tuple[Quirk, ...]:

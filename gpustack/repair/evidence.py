@@ -134,8 +134,7 @@ def belongings(owner: Owner, rows: Sequence[PciRow]) -> Belongings | None:
     held = Counter(row.request_id or None for row in rows)
     matched = {request for request, count in held.items() if count <= requested[request]}
     beyond = tuple(row for row in rows if (row.request_id or None) not in matched)
-    missing = sum(max(0, count - held[request]) for request, count in requested.items())
-    return Belongings(beyond, missing)
+    return Belongings(beyond, sum(max(0, count - held[request]) for request, count in requested.items()))
 
 
 def renamed(view: NodeView, owner: Owner) -> bool:

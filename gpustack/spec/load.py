@@ -264,8 +264,7 @@ def _translated(document: Document, detail: ErrorDetails) -> tuple[Path, Problem
     path = _place(document.data, location)
     if kind == "missing":
         node = at(path, document.data)
-        message = f"{quoted(str(path[-1]))} is missing: expected {describe(node)}"
-        return path, document.problem(path, message)
+        return path, document.problem(path, f"{quoted(str(path[-1]))} is missing: expected {describe(node)}")
     if kind == "extra_forbidden":
         return path, _unknown_key(document, path)
     node = at(path, document.data)

@@ -14,32 +14,7 @@ import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 
-_PROGRAM = '''\
-#!/usr/bin/env python3
-"""{title} Made by gpustack; Python 3.6 or later."""
-import sys
-import types
-
-SOURCES = {sources!a}
-
-def added(name, path):
-    module = sys.modules[name] = types.ModuleType(name)
-    module.__dict__.update(path)
-    parent, _, last = name.rpartition(".")
-    if parent:
-        setattr(sys.modules[parent], last, module)
-    return module
-
-for name, source in SOURCES:
-    parts = name.split(".")
-    for end in range(1, len(parts)):
-        package = ".".join(parts[:end])
-        if package not in sys.modules:
-            added(package, {{"__path__": []}})
-    module = added(name, {{"__package__": ".".join(parts[:-1])}})
-    exec(compile(source, name.replace(".", "/") + ".py", "exec"), module.__dict__)
-sys.exit(sys.modules[{entry!a}].main({arguments}))
-'''
+from gpustack.base.files import data_dir
 
 
 @functools.cache
@@ -62,7 +37,8 @@ def bundled(entry: str, title: str, arguments: str) -> str:
     :param entry: the module's name.
     :param arguments: the arguments of ``main``, as Python's source.
     """
-    return _PROGRAM.format(title=title, sources=_sources(entry), entry=entry, arguments=arguments)
+    text = data_dir("bundled-program.txt").read_text(encoding="utf-8")
+    return text.format(title=title, sources=_sources(entry), entry=entry, arguments=arguments)
 
 
 @functools.cache

@@ -79,8 +79,7 @@ class HostShare:
 
 def host_shares(spec: Spec, hosts: Sequence[Host]) -> tuple[HostShare, ...]:
     """Return the shares of hosts with GPUs that are passed through, in the order of ``hosts``."""
-    shares = (_share(spec, host) for host in hosts)
-    return tuple(share for share in shares if share.gpus)
+    return tuple(share for share in (_share(spec, host) for host in hosts) if share.gpus)
 
 
 def _share(spec: Spec, host: Host) -> HostShare:

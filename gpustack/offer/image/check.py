@@ -107,8 +107,7 @@ def room_problems(image: Image, needs: FlavorNeeds) -> Iterator[Problem]:
 
 def _builds_driver(image: Image, needs: FlavorNeeds) -> bool:
     """Whether a driver may be built in the guest. Windows drivers are not built, and the kernel has those of others."""
-    windows = needs.windows or image.resembles_windows
-    return NVIDIA in needs.vendors and DRIVER not in image.properties and not windows
+    return NVIDIA in needs.vendors and DRIVER not in image.properties and not (needs.windows or image.resembles_windows)
 
 
 def _gib(size: int) -> str:

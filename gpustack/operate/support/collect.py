@@ -21,12 +21,13 @@ from typing import Any
 from gpustack.base.columns import Column, described
 from gpustack.base.errors import ApplyError, GpustackError, JournalError
 from gpustack.base.files import file_errors, read_text, user_name, write_atomic
+from gpustack.base.known_secrets import MASK
 from gpustack.changes import journal
 from gpustack.cloud import Connection, servers
 from gpustack.cloud.boot import BootRecord, boot
 from gpustack.cloud.session import sign_in
 from gpustack.nova_options.config import files_of, parse_files
-from gpustack.nova_options.masking import MASK, Masking
+from gpustack.nova_options.masking import Masking
 from gpustack.nova_options.scheduler import scheduler
 from gpustack.novadb.hardware import device_specs
 from gpustack.operate.doctor.check import Check

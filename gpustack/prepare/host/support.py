@@ -15,17 +15,8 @@ _XEN = frozenset({"xenfs", "xen_privcmd"})  # loaded under Xen only
 _INITRAMFS = ("initramfs-tools", "dracut")
 # A plan without these facts could overwrite or contradict existing configuration.
 _ESSENTIAL = (
-    "/boot",
-    "/efi",
-    "/etc/kernel/cmdline",
-    "/etc/default/grub",
-    "/etc/dracut.conf",
-    "/etc/driverctl.d",
-    "/etc/initramfs-tools",
-    "/etc/modprobe.d",
-    "/etc/modules-load.d",
-    "/lib/modules",
-    "/proc/cmdline",
+    *("/boot", "/efi", "/etc/kernel/cmdline", "/etc/default/grub", "/etc/dracut.conf", "/etc/driverctl.d"),
+    *("/etc/initramfs-tools", "/etc/modprobe.d", "/etc/modules-load.d", "/lib/modules", "/proc/cmdline"),
 )
 _NO_LOADER = (
     "none found (no grub.cfg in /boot/grub, /boot/grub2 or /boot/efi/EFI/*, no /etc/default/grub, "

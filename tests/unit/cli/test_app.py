@@ -16,6 +16,7 @@ from gpustack import __version__
 from gpustack.base import text
 from gpustack.base.errors import GpustackError, SpecError
 from gpustack.base.findings import Finding, Severity, report_lines
+from gpustack.base.known_secrets import hidden
 from gpustack.cli import app, common
 from gpustack.cli.app import Gpustack
 from gpustack.cli.registry import JOBS
@@ -322,6 +323,20 @@ def test_log_file(gpustack, snapshots, tmp_path):
     log = tmp_path / "log"
     assert gpustack("--log-file", log, "scan", "--snapshot", snapshots / "k4200.json").code == 0
     assert log.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.filterwarnings("ignore::openstack.warnings.RemovedInSDK60Warning")  # about InfluxDB
+@pytest.mark.parametrize("options", [(), ("--debug", "-vvv")])
+def test_no_log_has_a_secret(options, gpustack, tmp_path, monkeypatch):
+    url = "http://me:geheim@127.0.0.1:1/v3"
+    for name, value in {"AUTH_URL": url, "USERNAME": "me", "PASSWORD": "geheim2", "PROJECT_NAME": "p"}.items():
+        monkeypatch.setenv(f"OS_{name}", value)
+    log = tmp_path / "log"
+    ran = gpustack("--log-file", log, *options, "quota", "show")
+    text = log.read_text(encoding="utf-8") + ran.err
+    assert "http://***@127.0.0.1:1/v3" in text
+    assert "geheim" not in text
+    assert hidden("geheim") == "geheim"  # forgotten
 
 
 def test_a_full_disk_ends_the_log_with_one_message(caplog):

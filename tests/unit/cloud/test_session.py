@@ -316,7 +316,7 @@ def test_the_time_limit_of_clouds_yaml_counts(own: float | None, clouds: Any, ex
     files = SimpleNamespace(cloud_config={"clouds": clouds}) if clouds is not None else None
     sender = requests.Session()
     made: Any = SimpleNamespace(
-        config=SimpleNamespace(name="mine", _openstack_config=files),
+        config=SimpleNamespace(name="mine", _openstack_config=files, config={}),
         session=SimpleNamespace(timeout=own, session=sender, auth=None),
     )
     assert session.limited(made).session.timeout == expected
@@ -356,7 +356,7 @@ def test_connections_are_closed_with_their_sockets(monkeypatch: pytest.MonkeyPat
 
 def test_a_record_has_no_password_of_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "sign_in", lambda connection: None)
-    auth = {"auth_url": "https://me:geh%40im@keystone:5000/v3"}
+    auth = {"auth_url": "https://me:geh%40im@also@keystone:5000/v3"}
     connection: Any = SimpleNamespace(config=SimpleNamespace(auth=auth, get_region_name=lambda: "RegionOne"))
     place = session.place_of(connection)
     assert place == {"auth_url": "https://keystone:5000/v3", "region": "RegionOne", "user": "", "project": ""}

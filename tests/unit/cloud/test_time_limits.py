@@ -20,7 +20,7 @@ from keystoneauth1.exceptions import ConnectFailure
 from keystoneauth1.session import TCPKeepAliveAdapter
 from openstack.connection import Connection
 
-from gpustack.base import silence
+from gpustack.base import known_secrets, silence
 from gpustack.base.errors import CloudError
 from gpustack.cli.gpu import GpuListCommand
 from gpustack.cloud import session, time_limits
@@ -405,6 +405,24 @@ def test_no_error_names_the_login_of_an_address(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("OS_AUTH_URL", "http://me:geheim@127.0.0.1:1/v3")
     with pytest.raises(Unanswered, match=r"no connection to identity at http://127\.0\.0\.1:1: ") as caught:
         sign_in(connect())
+    assert "geheim" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"OS_AUTH_URL": "http://me:x/geheim@127.0.0.1:1/v3"},
+        {"OS_AUTH_URL": "http://me:geheim@127.0.0.1:99999/v3"},
+        {"OS_AUTH_URL": "htp://me:geheim@127.0.0.1/v3"},
+        {"http_proxy": "http://me:geheim/x@127.0.0.1:1", "OS_AUTH_URL": "http://192.0.2.7:5000/v3"},
+    ],
+)
+def test_no_error_of_a_library_has_a_secret(variables: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {**Services(url="http://127.0.0.1:1").variables, **variables}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(CloudError, match="Unexpected exception") as caught:
+        sign_in(connect())
+    known_secrets.forget()
     assert "geheim" not in str(caught.value)
 
 

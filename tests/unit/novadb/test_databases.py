@@ -177,9 +177,8 @@ def test_the_urls_own_time_limits_are_kept() -> None:
 )
 def test_all_passwords_of_a_connection_are_known(url: str, secrets: tuple[str, ...], where: str) -> None:
     database = databases.database("cell1", url)
-    assert database.secrets == secrets
     assert database.where == f"cell1 ({where})"
-    assert "s3cr3t" not in database.without_secrets(f"refused {' '.join(secrets)}.")
+    assert "s3cr3t" not in str(DatabaseError(f"refused {' '.join(secrets)}."))
 
 
 def test_the_length_of_a_connection_is_limited() -> None:

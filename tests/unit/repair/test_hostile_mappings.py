@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from gpustack.base.errors import DatabaseError, NovaConfigError
-from gpustack.nova_options.masking import without
+from gpustack.base.known_secrets import forget, hidden, learn
 from gpustack.novadb import databases, sources
 from gpustack.novadb.databases import Database
 from support.rogue_server import file_request, rogue_server
@@ -110,4 +110,6 @@ def test_templates_fill_in_names_only(template: str) -> None:
     ],
 )
 def test_secrets_are_hidden_and_other_words_are_not(secret: str, text: str, printed: str) -> None:
-    assert without(text, [secret], ["nova", "db"]) == printed
+    learn(["nova", "db", {"password": secret}])
+    assert hidden(text) == printed
+    forget()

@@ -49,8 +49,7 @@ def running_release(host: HostRoot) -> Optional[str]:
 def loaded_modules(host: HostRoot) -> List[str]:
     """The names of the loaded modules, from ``/proc/modules``."""
     lines = (host.text("/proc/modules") or "").splitlines()
-    names = {line.split(" ", 1)[0] for line in lines}
-    return sorted(name for name in names if MODULE_NAME.fullmatch(name))
+    return sorted(name for name in {line.split(" ", 1)[0] for line in lines} if MODULE_NAME.fullmatch(name))
 
 
 def kernel(host: HostRoot) -> Dict[str, Any]:

@@ -204,8 +204,7 @@ def differences(host: HostRoot, path: str, expected: Dict[str, Any]) -> List[str
 
 def entry_words(arguments: str) -> List[str]:
     """The words that GRUB makes of the arguments of an entry."""
-    words = next(grub_statements("linux x " + arguments))[0]
-    return words[2:]
+    return next(grub_statements("linux x " + arguments))[0][2:]
 
 
 def scripts(host: HostRoot) -> List[Dict[str, Any]]:

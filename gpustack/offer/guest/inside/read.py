@@ -57,8 +57,7 @@ def kernel_messages(host: HostRoot) -> Tuple[Optional[List[str]], bool]:
     except OSError:
         return None, False  # it takes root
     complete = any(int(match.group("number")) == 0 for match in matches)
-    text = "\n".join(match.group("message").replace("\\x0a", "\n") for match in matches)
-    return lines(text), complete
+    return lines("\n".join(match.group("message").replace("\\x0a", "\n") for match in matches)), complete
 
 
 def _gpus(host: HostRoot, consoles: Sequence[Sequence[Optional[str]]]) -> Optional[List[Dict[str, Any]]]:

@@ -50,8 +50,7 @@ def listed(names: Iterable[str]) -> str:
 
 
 def _text(document: Document) -> str:
-    comment = "".join(f"# {printable(line, keep='')}\n" for line in document.notes)
-    return comment + dumped(document.content)
+    return "".join(f"# {printable(line, keep='')}\n" for line in document.notes) + dumped(document.content)
 
 
 def dumped(content: Mapping[str, Any]) -> str:

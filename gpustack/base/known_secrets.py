@@ -1,0 +1,66 @@
+"""The secrets that this process has read. Its logs and errors contain none of them, whatever library wrote the text."""
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+from urllib.parse import quote, unquote
+
+MASK = "***"
+SHORT = 4
+_LONG = 8
+_KEY = re.compile(r"(?:pass|passw(?:or)?d|passcode|passphrase|secret|token)$", re.IGNORECASE)
+_SECRETS: set[str] = set()
+
+
+def learn(data: Any) -> None:  # noqa: ANN401 - plain data
+    """Learn the secrets of plain data: all values of keys such as ``password``, and the logins of addresses.
+
+    A secret that equals another value, such as the user's name, is kept: a mask in its place would reveal it.
+    """
+    leaves = list(_leaves(data, is_secret=False))
+    visible = {text for text, is_secret in leaves if not is_secret}
+    found = {text for text, is_secret in leaves if is_secret}.union(*map(_of_login, visible))
+    forms = {form for text in found for form in (text, text.strip(), unquote(text), quote(text, safe=""))}
+    _SECRETS.update(forms - visible - {""})
+
+
+def forget() -> None:
+    """Forget all of them, at the end of a run."""
+    _SECRETS.clear()
+
+
+def hidden(text: str) -> str:
+    """The text with ``***`` instead of each known secret that is a separate word, or long."""
+    return any_of(_SECRETS).sub(MASK, text) if _SECRETS else text
+
+
+def _leaves(data: Any, *, is_secret: bool) -> Iterator[tuple[str, bool]]:  # noqa: ANN401 - plain data
+    if isinstance(data, Mapping):
+        for key, value in data.items():
+            yield from _leaves(value, is_secret=is_secret or _KEY.search(str(key)) is not None)
+            yield from [(str(key), True)] * is_secret
+    elif isinstance(data, list | tuple):
+        for value in data:
+            yield from _leaves(value, is_secret=is_secret)
+    elif data is not None and not isinstance(data, bool):
+        yield str(data), is_secret
+
+
+def _of_login(url: str) -> Iterator[str]:
+    """The password of a URL, with the user and alone, and its parts as programs split it that end the user early."""
+    login = re.search("//(.*)@", url)
+    if login and (password := login[1].partition(":")[2]):
+        yield from (login[1], password, *re.split("[/?#@]", login[1]), *re.split("[/?#@]", password))
+
+
+def any_of(words: Collection[str], short: int = SHORT) -> re.Pattern[str]:
+    """A pattern of any of the words: a long one anywhere, others as separate words, those below ``short`` in quotes.
+
+    A password such as ``a`` would make the text unreadable.
+    """
+    around = {True: (r"(?<!\w)", r"(?!\w)"), False: (r"(?<=['\"])", r"(?=['\"])")}
+    parts = []
+    for word in sorted(words, key=len, reverse=True):
+        before, after = ("", "") if len(word) >= _LONG else around[len(word) >= short]
+        parts.append(before + re.escape(word) + after)
+    return re.compile("|".join(parts) or "(?!)")

@@ -1,0 +1,45 @@
+"""No error and no log contains a secret that the process has read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpustack.base.errors import GpustackError
+from gpustack.base.known_secrets import forget, hidden, learn
+
+
+@pytest.mark.parametrize(
+    ("data", "text", "printed"),
+    [
+        ({"password": "geheim7"}, "refused: geheim7.", "refused: ***."),
+        ({"auth": {"application_credential_secret": "geheim7"}}, "{'a': 'geheim7'}", "{'a': '***'}"),
+        ({"token": "geheim7\n"}, r"value: 'geheim7\n'", r"value: '***\n'"),
+        ({"password": ["geheim7"]}, "['geheim7'] is no string", "['***'] is no string"),
+        ({"password": {"geheim7": 1}}, "{'geheim7': '1'} is no string", "{'***': '***'} is no string"),
+        ({"password": 1234567}, "1234567 is no string", "*** is no string"),
+        ("http://me:geheim7@cloud:5000/v3", "GET http://me:geheim7@cloud:5000/v3", "GET http://***@cloud:5000/v3"),
+        ("http://me:geh%40im7@cloud", "geh@im7 and geh%40im7", "*** and ***"),
+        ("http://me:ge/heim7@cloud", "no host: me:ge, path heim7@cloud", "no host: ***, path ***@cloud"),
+        ("http://me:ge@heim7@cloud", "no host: heim7", "no host: ***"),
+        ("git@cloud", "git at the cloud", "git at the cloud"),
+        ("sqlite:////srv/a@b", "no file /srv/a@b", "no file /srv/a@b"),
+        ({"password": None, "secret": True, "token": ""}, "None, True", "None, True"),
+        ({"password": "a"}, "a lock, option 'a'", "a lock, option '***'"),
+        ({"password": "refuse"}, "refused", "refused"),
+        ({"password": "admin", "username": "admin"}, "as admin", "as admin"),
+    ],
+)
+def test_secrets_are_hidden_in_all_forms(data: Any, text: str, printed: str) -> None:
+    learn(data)
+    assert hidden(text) == printed
+    error = GpustackError(text, where=text, remedy=text)
+    assert (error.what, error.where, error.remedy, *error.args) == (printed,) * 4
+    assert str(error) == f"{printed}: {printed}\n  → {printed}"
+
+
+def test_secrets_are_forgotten_at_the_end() -> None:
+    learn({"password": "geheim7"})
+    forget()
+    assert hidden("geheim7") == "geheim7"
