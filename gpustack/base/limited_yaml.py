@@ -140,6 +140,14 @@ def load(text: str, loader: type[LimitedLoader | TextLoader] = LimitedLoader) ->
     return documents[0]
 
 
+def check(text: str) -> None:
+    """Check that a text is a document of YAML with any tags, within the limits.
+
+    :raises yaml.YAMLError: if it is none.
+    """
+    yaml.compose(text, LimitedLoader)
+
+
 def reason(error: Exception) -> str:
     """Why a text is no YAML, in one line; without the names of aliases, anchors and tags, often parts of passwords."""
     mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)

@@ -108,7 +108,7 @@ def _ansible() -> Any:  # noqa: ANN401 - Ansible has no types
             os.environ.update(before)
     constants.INVENTORY_ANY_UNPARSED_IS_FAILED = True
     show = (display := Display()).display  # its warnings name hosts and groups
-    display.display = lambda text, *words, **named: show(printable(str(text)), *words, **named)
+    display.display = lambda text, *words, **named: show(printable(_unquoted(text)), *words, **named)
 
     class LimitedDataLoader(DataLoader):  # type: ignore[misc]
         def load(self, data: str, *words: object, **named: object) -> object:
@@ -131,6 +131,17 @@ def _ansible() -> Any:  # noqa: ANN401 - Ansible has no types
     plugins.expand_hostname_range, inventory_data.Group = expanded, LimitedGroup
     names = (constants, AnsibleError, InventoryManager, LimitedDataLoader, Templar, VariableManager, split_host_pattern)
     return SimpleNamespace(**{each.__name__.rpartition(".")[2]: each for each in names})
+
+
+_QUOTED = re.compile(
+    r"(?sm)\bgot:\s.*?(?=\n\n|\Z)|\b(?:definition|entry:)\s'.*?'[:.]\s|\b(?:to\sbe|String):\s.*|(?:^\d+ [^\n]*\n?)+"
+)
+"""Lines of an inventory in the messages of Ansible, which breaks them anywhere."""
+
+
+def _unquoted(message: object) -> str:
+    """A message of Ansible without the lines that it quotes: they can contain passwords."""
+    return _QUOTED.sub("…\n", str(message))
 
 
 class _Refused(BaseException):
@@ -200,7 +211,7 @@ class AnsibleInventory:
             raise UsageError(f"the inventory can't be used: {problem}", where=place, remedy="correct it") from error
         except _ansible().AnsibleError as error:
             place, remedy = where or self._sources, "correct it; for a vault, set ANSIBLE_VAULT_PASSWORD_FILE"
-            raise UsageError(f"the inventory can't be used: {error}", where=place, remedy=remedy) from error
+            raise UsageError(f"the inventory can't be used: {_unquoted(error)}", where=place, remedy=remedy) from error
 
     def select(self, patterns: Sequence[str], limit: str | None, ranges: Callable[[list[str]], list[str]]) -> list[str]:
         """The hosts that patterns select; all without a pattern.

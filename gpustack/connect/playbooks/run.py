@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from gpustack.base.errors import ApplyError, GpustackError, UsageError
-from gpustack.base.files import collection_dir, file_errors, write_atomic
+from gpustack.base.files import collection_dir, file_errors, read_text, write_atomic
 from gpustack.base.text import LAYOUT, printable
 from gpustack.connect.playbooks.record import Record
 
@@ -324,17 +324,35 @@ def as_files(values: Sequence[str], directory: Path) -> list[str]:
     :param values: each as ``-e`` accepts it: ``@FILE``, YAML or JSON, or ``key=value`` words
         (``ansible/utils/vars.py``, ``load_extra_vars``).
     :param directory: a private directory.
+    :raises UsageError: for a value that Ansible can't read: its message would quote the value, or a file's line.
     """
     return [f"--extra-vars={_as_file(value, directory / f'extra-{n}.json')}" for n, value in enumerate(values)]
 
 
 def _as_file(value: str, path: Path) -> str:
-    if not value or value[0] in "@/.":
-        return value
-    text = value
-    if value[0] not in "[{":
-        from ansible.parsing.splitter import parse_kv
+    import yaml
+    from ansible.errors import AnsibleError
+    from ansible.parsing.splitter import parse_kv
 
-        text = json.dumps(parse_kv(value))
+    from gpustack.base.limited_yaml import check, reason
+
+    if not value or value[0] in "/.":
+        return value
+    file = Path(value[1:]).expanduser() if value[0] == "@" else None
+    try:
+        text = read_text(file) if file else value if value[0] in "[{" else json.dumps(parse_kv(value))
+        try:
+            json.loads(text)
+        except ValueError:
+            check(text)
+    except (OSError, UnicodeDecodeError):
+        return value  # Ansible reports it
+    except (AnsibleError, yaml.YAMLError) as error:
+        problem = "quotes or braces are not balanced" if isinstance(error, AnsibleError) else reason(error)
+        remedy = "quote values with blanks, quotes or braces, and in YAML those that begin with *, & or !"
+        where = f"-e {value}" if file else "-e"
+        raise UsageError(f"neither key=value, JSON nor YAML: {problem}", where=where, remedy=remedy) from None
+    if file:
+        return value
     write_atomic(path, text, mode=0o600)
     return f"@{path}"

@@ -14,6 +14,7 @@ from gpustack.base.errors import HostError, UsageError
 from gpustack.cli.inventory import expanded
 from gpustack.connect.playbooks.inventory import AnsibleInventory, inventory_of, inventory_of_this_machine, limit_of
 from gpustack.connect.ssh.config import HostSettings, SshConfig, SshOptions
+from support.lowest_ansible import environment_of, supported
 
 
 def test_each_host_has_the_user_of_its_name() -> None:
@@ -131,6 +132,41 @@ def test_a_broken_inventory_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "hosts.yml").write_text("all: {hosts: [", encoding="utf-8")
     with pytest.raises(UsageError, match="can't be used"):
         AnsibleInventory([str(tmp_path / "hosts.yml")])
+
+
+LINES = {
+    "quote.ini": '[g]\ngpu01 ansible_password="geheim\n',
+    "blank.ini": "[g:vars]\nansible_password geheim " + "and so on " * 20 + "geheim\n",
+    "word.ini": "[g]\ngpu01 geheim\n",
+    "section.ini": "[g]\ngpu01\n[geheim g]\n",
+    "child.ini": "[g:children]\nansible_password = geheim\n",
+    "alias.yaml": "g:\n  hosts:\n    gpu01:\n      ansible_become_password: *geheim\n",
+    "template.yaml": "g: {hosts: {gpu01: {ansible_host: \"{{ 'geheim' | nosuch }}\"}}}\n",
+}
+
+
+@pytest.mark.parametrize("ansible", ["lowest", "newest"])
+def test_no_error_of_ansible_quotes_a_line(ansible: str, tmp_path: Path) -> None:
+    if not supported(ansible):
+        pytest.skip("this Python is newer")
+    for name, text in LINES.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    reads = """
+import pathlib, sys
+from gpustack.base.errors import UsageError
+from gpustack.connect.playbooks.inventory import AnsibleInventory
+for path in sorted(pathlib.Path(sys.argv[1]).iterdir()):
+    try:
+        AnsibleInventory([str(path)]).settings("gpu01")
+    except UsageError as error:
+        print(f"refused: {error}")
+"""
+    environment = {**os.environ, **environment_of(ansible), "COLUMNS": "80"}
+    command = [sys.executable, "-c", reads, str(tmp_path)]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert ran.stdout.count("refused: ") == len(LINES)
+    assert "Failed to parse" in ran.stderr.replace("\n", " ")
+    assert "geheim" not in ran.stdout + ran.stderr
 
 
 @pytest.mark.parametrize(

@@ -127,6 +127,29 @@ def test_a_socket_whose_path_would_be_too_long_is_not_made(tmp_path):
     assert "-o ControlPath=none" in variables["ANSIBLE_SSH_ARGS"]
 
 
+@pytest.mark.parametrize(
+    "value",
+    ['a=geheim "x', 'a="{{geheim"', '{"a": "geheim"', "{a: *geheim}", "[!geheim", "@broken.yaml", "@alias.yaml"],
+)
+def test_no_error_quotes_extra_variables(value, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "broken.yaml").write_text('a: "geheim\nb: "x\n', encoding="utf-8")
+    (tmp_path / "alias.yaml").write_text("a: *geheim\n", encoding="utf-8")
+    with pytest.raises(UsageError, match="neither key=value, JSON nor YAML") as caught:
+        as_files([value], tmp_path)
+    named = value.partition("@")[2]
+    assert caught.value.where == (f"-e @{named}" if named else "-e")
+    assert "geheim" not in str(caught.value)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["alias.yaml", "broken.yaml"]
+
+
+def test_extra_variables_with_tags_are_left_to_ansible(tmp_path):
+    secrets = tmp_path / "vault.yaml"
+    secrets.write_text("a: !vault |\n  $ANSIBLE_VAULT;1.1;AES256\n  6162\n", encoding="utf-8")
+    values = [f"@{secrets}", f"@{tmp_path}/none", '{\t"a": 1}']
+    assert len(as_files(values, tmp_path)) == len(values)
+
+
 def test_extra_variables_travel_in_private_files(tmp_path):
     values = ["@vars.yaml", 'a=1 b="two words"', "{c: 3}", '{"d": "x"}', "/not/a/file"]
     first, second, third, fourth, last = (argument.partition("=")[2] for argument in as_files(values, tmp_path))
