@@ -231,7 +231,10 @@ def make_private(path: Path) -> None:
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
-        if stat.S_ISREG(os.fstat(descriptor).st_mode):  # not for /dev/stderr and the like
+        found = os.fstat(descriptor)
+        if stat.S_ISREG(found.st_mode):  # not for /dev/stderr and the like
+            if found.st_uid != os.geteuid():  # root may change the mode, but the owner could still read it
+                raise OSError(errno.EPERM, os.strerror(errno.EPERM), str(path))
             os.fchmod(descriptor, 0o600)
     finally:
         os.close(descriptor)

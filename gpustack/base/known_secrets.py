@@ -1,5 +1,7 @@
 """The secrets that this process has read. Its logs and errors contain none of them, whatever library wrote the text."""
 
+import contextlib
+import logging
 import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -10,6 +12,7 @@ SHORT = 4
 _LONG = 8
 _KEY = re.compile(r"(?:pass|passw(?:or)?d|passcode|passphrase|secret|token)$", re.IGNORECASE)
 _SECRETS: set[str] = set()
+_PLAIN = logging.getLogRecordFactory()
 
 
 def learn(data: Any) -> None:  # noqa: ANN401 - plain data
@@ -22,16 +25,27 @@ def learn(data: Any) -> None:  # noqa: ANN401 - plain data
     found = {text for text, is_secret in leaves if is_secret}.union(*map(_of_login, visible))
     forms = {form for text in found for form in (text, text.strip(), unquote(text), quote(text, safe=""))}
     _SECRETS.update(forms - visible - {""})
+    logging.setLogRecordFactory(_record)
 
 
 def forget() -> None:
     """Forget all of them, at the end of a run."""
     _SECRETS.clear()
+    logging.setLogRecordFactory(_PLAIN)
 
 
 def hidden(text: str) -> str:
     """The text with ``***`` instead of each known secret that is a separate word, or long."""
     return any_of(_SECRETS).sub(MASK, text) if _SECRETS else text
+
+
+def _record(*words: Any, **named: Any) -> logging.LogRecord:  # noqa: ANN401 - as logging has it
+    """A record of any logger, for whatever handler: ``ansible-playbook`` and ``openstack`` have their own."""
+    made = _PLAIN(*words, **named)
+    with contextlib.suppress(TypeError, ValueError):  # logging itself reports a wrong format
+        if (text := hidden(message := made.getMessage())) != message:
+            made.msg, made.args = text, None
+    return made
 
 
 def _leaves(data: Any, *, is_secret: bool) -> Iterator[tuple[str, bool]]:  # noqa: ANN401 - plain data

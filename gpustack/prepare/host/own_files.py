@@ -26,18 +26,8 @@ TRIAL_ENTRY = "/etc/grub.d/45_gpustack_trial"
 KARGS = "/usr/lib/bootc/kargs.d/90-gpustack.toml"
 """Kernel arguments of an image, which bootc adds to the boot entries."""
 OWNED = (
-    RECORD,
-    GRUB,
-    MODPROBE,
-    SCRIPT,
-    HOOK,
-    DRACUT_SCRIPT,
-    DRACUT_MODULE,
-    DRACUT,
-    MODULES_LOAD,
-    *VFS,
-    TRIAL_UNIT,
-    TRIAL_ENTRY,
+    *(RECORD, GRUB, MODPROBE, SCRIPT, HOOK, DRACUT_SCRIPT, DRACUT_MODULE, DRACUT, MODULES_LOAD, *VFS),
+    *(TRIAL_UNIT, TRIAL_ENTRY),
 )
 """All files that gpustack may write for a plan, in the order of writing."""
 IN_MENU = (GRUB, TRIAL_ENTRY)

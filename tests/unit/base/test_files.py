@@ -21,6 +21,9 @@ from gpustack.base.files import (
 )
 
 
+from gpustack.base.files import file_remedy, make_private, make_private_directory, state_dir, user_name, write_atomic
+
+
 @pytest.mark.parametrize("given", ["", "relative", "./relative"])
 def test_a_relative_state_directory_is_ignored(given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The records would be found in one working directory only."""
@@ -133,3 +136,16 @@ def test_errors_of_a_file_get_their_reason_and_place(tmp_path: Path) -> None:
     assert caught.value.remedy == "name a file: this is a directory"
     with pytest.raises(ValueError, match="other"), file_errors(PlanError, "can't be read", tmp_path):
         raise ValueError("other")
+
+
+def test_a_private_file_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "log"
+    path.touch(mode=0o644)
+    make_private(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o644)
+    monkeypatch.setattr(os, "geteuid", lambda: path.stat().st_uid + 1)  # also root
+    with pytest.raises(PermissionError) as caught:
+        make_private(path)
+    assert caught.value.filename == str(path)
+    assert path.stat().st_mode & 0o777 == 0o644

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
@@ -37,6 +38,17 @@ def test_secrets_are_hidden_in_all_forms(data: Any, text: str, printed: str) -> 
     error = GpustackError(text, where=text, remedy=text)
     assert (error.what, error.where, error.remedy, *error.args) == (printed,) * 4
     assert str(error) == f"{printed}: {printed}\n  → {printed}"
+
+
+def test_records_of_all_loggers_hide_secrets(caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("a.library")
+    learn("http://me:geheim7@cloud:5000")
+    logger.warning("no answer of %s", "http://me:geheim7@cloud:5000")
+    logger.warning("%d hosts: %s", 3, ["a"])
+    forget()
+    logger.warning("geheim7")
+    assert caplog.messages == ["no answer of http://***@cloud:5000", "3 hosts: ['a']", "geheim7"]
+    assert caplog.records[1].args == (3, ["a"])
 
 
 def test_secrets_are_forgotten_at_the_end() -> None:

@@ -66,20 +66,11 @@ VENDOR_CONFIGURATION = tuple(
 )
 # Further places of hand-made binding: only files that bind devices (HAND_MADE) are collected.
 SCRIPTS = (
-    "/etc/systemd/system/*.service.d/*.conf",
-    "/etc/systemd/system/*.wants/*@*.service",
-    "/etc/initramfs-tools/hooks/*",
-    "/etc/initramfs-tools/scripts/*/*",
-    "/etc/crontab",
-    "/etc/cron.d/*",
-    "/var/spool/cron/*",
-    "/var/spool/cron/crontabs/*",
-    "/etc/init.d/*",
-    "/etc/libvirt/hooks/*",
-    "/etc/libvirt/hooks/qemu.d/*",
-    "/etc/libvirt/hooks/qemu.d/*/*/*/*",
-    "/usr/lib/dracut/modules.d/*/*.sh",
-    "/var/lib/cloud/scripts/per-boot/*",
+    *("/etc/systemd/system/*.service.d/*.conf", "/etc/systemd/system/*.wants/*@*.service"),
+    *("/etc/initramfs-tools/hooks/*", "/etc/initramfs-tools/scripts/*/*"),
+    *("/etc/crontab", "/etc/cron.d/*", "/var/spool/cron/*", "/var/spool/cron/crontabs/*", "/etc/init.d/*"),
+    *("/etc/libvirt/hooks/*", "/etc/libvirt/hooks/qemu.d/*", "/etc/libvirt/hooks/qemu.d/*/*/*/*"),
+    *("/usr/lib/dracut/modules.d/*/*.sh", "/var/lib/cloud/scripts/per-boot/*"),
 )
 # The same; a file hides files of the same name in later directories (systemd.unit(5), tmpfiles.d(5), udev(7)).
 _PRECEDENCE = ("/etc", "/run", "/usr/local/lib", "/usr/lib", "/lib")
