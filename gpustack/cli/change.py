@@ -405,7 +405,7 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
             what = f"the last change may be in a record that cannot be read: {unread.what}"
             raise JournalError(what, where=unread.where, remedy=f"{unread.remedy}; or name a change: gpustack undo ID")
         if not kind and (parsed_args.config_file or parsed_args.db_url):
-            repaired, _ = last(lambda: Cloud(databases=cell_names(self.sources(parsed_args))).key, fits)
+            repaired, _ = last(lambda: Cloud(databases=cell_names(self.sources(parsed_args))), fits)
             if repaired is not None and (found is None or repaired.head.id > found.head.id):
                 found, self._databases_alone = repaired, True
         if found is not None:
