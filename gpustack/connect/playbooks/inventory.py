@@ -56,7 +56,7 @@ def limit_of(hosts: Iterable[str]) -> str:
 
 _SSH_OPTIONS = {
     *("proxyjump", "proxycommand", "user", "port", "identityfile", "identitiesonly", "identityagent"),
-    *("connecttimeout", "userknownhostsfile", "hostkeyalias"),
+    *("connecttimeout", "userknownhostsfile", "globalknownhostsfile", "hostkeyalias"),
 }
 """The options of ``ansible_ssh_common_args`` that the SSH reader honours."""
 _WITHOUT_EFFECT = re.compile(

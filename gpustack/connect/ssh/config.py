@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import paramiko
 
 SYSTEM_CONFIG = Path("/etc/ssh/ssh_config")
-SYSTEM_KNOWN_HOSTS = (Path("/etc/ssh/ssh_known_hosts"), Path("/etc/ssh/ssh_known_hosts2"))
+SYSTEM_KNOWN_HOSTS = ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
 USER_KNOWN_HOSTS = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2")
 DEFAULT_IDENTITIES = ("~/.ssh/id_ed25519", "~/.ssh/id_ecdsa", "~/.ssh/id_rsa")
 _DEPTH = 16
@@ -91,7 +91,7 @@ class SshTarget:
 
     :ivar name: the host as the user named it.
     :ivar key_names: names of its key in known-hosts files, in order of preference.
-    :ivar agent: whether keys of the SSH agent are offered.
+    :ivar agent: the socket of the SSH agent whose keys are offered; empty for none.
     :ivar jumps: jump hosts, in the order of connection.
     :ivar connect_timeout: seconds.
     """
@@ -104,7 +104,7 @@ class SshTarget:
     known_hosts: tuple[Path, ...]
     identities: tuple[Path, ...] = ()
     identities_only: bool = False
-    agent: bool = True
+    agent: str = ""
     jumps: tuple[str, ...] = ()
     proxy_command: str | None = None
     connect_timeout: float = 30.0
@@ -164,10 +164,10 @@ class SshConfig:
             port=port,
             user=options.user or given_user or settings.get("user") or user_name(),
             key_names=(alias,) if alias else (hostname,) if port == 22 else (f"[{hostname}]:{port}", hostname),
-            known_hosts=_known_hosts(options, settings.get("userknownhostsfile")),
+            known_hosts=_known_hosts(options, settings),
             identities=_identities(options, settings.get("identityfile")),
             identities_only=settings.get("identitiesonly", "no").lower() == "yes",
-            agent=settings.get("identityagent", "").lower() != "none",
+            agent=_agent(settings.get("identityagent", "SSH_AUTH_SOCK")),
             jumps=tuple(hop.strip().removeprefix("ssh://") for hop in hops if hop.strip()),
             proxy_command=command and command.replace("%h", hostname).replace("%p", str(port)),
             connect_timeout=timeout,
@@ -202,11 +202,19 @@ def _parts(name: str, *, jump: bool) -> tuple[str, str, str]:
     return user, host, ""
 
 
-def _known_hosts(options: SshOptions, value: str | None) -> tuple[Path, ...]:
+def _known_hosts(options: SshOptions, settings: Mapping[str, Any]) -> tuple[Path, ...]:
     if options.known_hosts:
         return (options.known_hosts,)
-    names = value.split() if value else USER_KNOWN_HOSTS
-    return (*(Path(name.strip('"')).expanduser() for name in names), *SYSTEM_KNOWN_HOSTS)
+    defaults = {"userknownhostsfile": USER_KNOWN_HOSTS, "globalknownhostsfile": SYSTEM_KNOWN_HOSTS}
+    names = (name for key, default in defaults.items() for name in settings.get(key, "").split() or default)
+    return tuple(Path(name.strip('"')).expanduser() for name in names)
+
+
+def _agent(value: str) -> str:
+    """The socket that ``IdentityAgent`` names: a path, or a variable of the environment; empty for none."""
+    if value == "SSH_AUTH_SOCK" or value.startswith("$"):
+        return os.environ.get(value.strip("${}"), "")
+    return os.path.expanduser(_unless_none(value.strip('"').replace("%d", "~")) or "")  # noqa: PTH111  (may be empty)
 
 
 def _identities(options: SshOptions, names: list[str] | None) -> tuple[Path, ...]:

@@ -1,10 +1,12 @@
 """SSH public key authentication with the agent's keys and identity files."""
 
 import contextlib
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import paramiko
+from paramiko.agent import AgentSSH
 
 from gpustack.base.errors import HostError
 from gpustack.base.text import quoted
@@ -18,7 +20,7 @@ def authenticate(transport: paramiko.Transport, target: SshTarget) -> None:
     """
     tried: list[str] = []
     skipped: list[str] = []
-    with contextlib.closing(paramiko.Agent()) as agent:
+    with _agent(target, skipped) as agent:
         for label, key in _keys(target, agent, skipped):
             tried.append(label)
             try:
@@ -39,7 +41,7 @@ def authenticate(transport: paramiko.Transport, target: SshTarget) -> None:
 def offered(target: SshTarget) -> tuple[list[str], list[str]]:
     """The labels of the keys that are offered to a host, and the unusable identity files with the reason."""
     skipped: list[str] = []
-    with contextlib.closing(paramiko.Agent()) as agent:
+    with _agent(target, skipped) as agent:
         return [label for label, _key in _keys(target, agent, skipped)], skipped
 
 
@@ -52,11 +54,25 @@ def _refused(target: SshTarget, why: str) -> HostError:
     )
 
 
-def _keys(target: SshTarget, agent: paramiko.Agent, skipped: list[str]) -> Iterator[tuple[str, paramiko.PKey]]:
+@contextlib.contextmanager
+def _agent(target: SshTarget, skipped: list[str]) -> Iterator[AgentSSH]:
+    """A connection to the agent of a target. paramiko.Agent knows that of SSH_AUTH_SOCK alone."""
+    agent = AgentSSH()
+    with socket.socket(socket.AF_UNIX) as connection:
+        if target.agent:
+            try:
+                connection.connect(target.agent)
+                agent._connect(connection)  # type: ignore[attr-defined]  # as paramiko.Agent does
+            except (OSError, paramiko.SSHException) as error:
+                skipped.append(f"the agent at {target.agent} can't be used ({reason(error)})")
+        yield agent
+
+
+def _keys(target: SshTarget, agent: AgentSSH, skipped: list[str]) -> Iterator[tuple[str, paramiko.PKey]]:
     """The keys to offer: first those of the agent (with IdentitiesOnly, only configured ones), then the files."""
     offered: set[bytes] = set()
     wanted = {blob for path in target.identities if (blob := _public_blob(path))}
-    for agent_key in agent.get_keys() if target.agent else ():
+    for agent_key in agent.get_keys():
         blob = agent_key.asbytes()
         if not target.identities_only or blob in wanted:
             offered.add(blob)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 
 import pytest
@@ -91,3 +92,18 @@ def test_identities_only(config, agent, sshd, tmp_path, home):
     assert f"it took none of {stranger}" in refusal()
     without_files(home, "Host gpu02", f"IdentityFile {sshd.client_key}", "IdentitiesOnly yes")
     assert read("gpu02")
+
+
+def test_the_agent_that_the_configuration_names(config, agent, sshd, home, monkeypatch):
+    agent(sshd.client_key)
+    socket = os.environ["SSH_AUTH_SOCK"]
+    monkeypatch.setenv("SSH_AUTH_SOCK", "/nonexistent")
+    without_files(home, "Host gpu01", f"IdentityAgent {socket}", "Host gpu02", "IdentityAgent $OWN_AGENT")
+    assert read()
+    monkeypatch.setenv("OWN_AGENT", socket)
+    assert read("gpu02")
+
+
+def test_an_agent_that_does_not_answer_is_named(config, home):
+    without_files(home, "Host gpu01", "IdentityAgent ~/gone")
+    assert f"the agent at {home}/gone can't be used (No such file or directory)" in refusal()

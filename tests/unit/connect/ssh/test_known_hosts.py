@@ -102,6 +102,13 @@ def test_the_kind_of_key_that_is_known_is_asked_for(tmp_path, home):
         server.stop()
 
 
+@pytest.mark.parametrize("option", ["UserKnownHostsFile", "GlobalKnownHostsFile"])
+def test_the_files_that_the_configuration_names(option, config, sshd, tmp_path):
+    (tmp_path / "fleet").write_text(sshd.known())
+    config("Host gpu01", f"{option} /nonexistent {tmp_path}/fleet", known="")
+    assert read()
+
+
 @given(st.lists(st.text(alphabet="abc@|1!*?[]:, =AAAAB3NzaC1yc2E-sh\t\\", max_size=60), max_size=5))
 def test_any_known_hosts_file_can_be_read(lines):
     path = Path("/tmp") / f"gpustack-known-hosts-{os.getpid()}"
