@@ -13,15 +13,13 @@ from gpustack.base.errors import PlanError
 from gpustack.base.files import (
     file_errors,
     file_remedy,
+    make_private,
     make_private_directory,
     read_text,
     state_dir,
     user_name,
     write_atomic,
 )
-
-
-from gpustack.base.files import file_remedy, make_private, make_private_directory, state_dir, user_name, write_atomic
 
 
 @pytest.mark.parametrize("given", ["", "relative", "./relative"])
