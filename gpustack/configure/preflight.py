@@ -165,13 +165,8 @@ def _alike(spec: Spec, by_alias: Mapping[str, Sequence[str]], placement: Placeme
                 key = (*key, spec.resource_class_of(name), frozenset(spec.required_traits_of(name)))
             other_alias, other = first_with.setdefault(key, (alias, name))
             if other_alias != alias:
-                yield finding(
-                    Code.ALIASES_WITH_SAME_CARDS,
-                    place=f"alias {alias}",
-                    ids=":".join(model.ids),
-                    models=f"{other} and {name}",
-                    other=other_alias,
-                )
+                place, ids, pair = f"alias {alias}", ":".join(model.ids), f"{other} and {name}"
+                yield finding(Code.ALIASES_WITH_SAME_CARDS, place=place, ids=ids, models=pair, other=other_alias)
 
 
 def _placement_findings(placement: Placement) -> Iterator[Finding]:

@@ -69,13 +69,8 @@ def _indistinct(spec: Spec, place: str, models: Sequence[str], present: Collecti
     for other in (name for name in spec.models if name in present and name not in models):
         ids = spec.models[other].ids
         if (name := kinds.get((ids, spec.models[other].is_virtual))) is not None:
-            yield finding(
-                Code.ALIASES_WITH_SAME_CARDS,
-                place=place,
-                ids=":".join(ids),
-                models=f"{name} and {other}",
-                other=spec.alias_of(other),
-            )
+            pair, alias = f"{name} and {other}", spec.alias_of(other)
+            yield finding(Code.ALIASES_WITH_SAME_CARDS, place=place, ids=":".join(ids), models=pair, other=alias)
 
 
 def _classes(spec: Spec, models: Sequence[str]) -> set[str]:

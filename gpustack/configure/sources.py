@@ -45,10 +45,11 @@ _RENDERED_PLACEMENT = "*/etc/placement/placement.conf.d"
 SUPER_CONDUCTOR = "super-conductor"
 """The conductor above the cells; it reads the options of nova-conductor from files of its own."""
 READERS = (*SERVICES, SUPER_CONDUCTOR)
-_NAMES = {"cpu": "compute", "cell-conductor": "conductor", "api-wsgi": "api"}
+_NAMES = {"cpu": "compute", "libvirt": "compute", "cell-conductor": "conductor", "api-wsgi": "api"}
 _PREFIXES = ("nova", PLACEMENT, DROP_IN)
 _OTHER_SERVICES: tuple[str, ...] = ("nova-novncproxy", "nova-serialproxy", "nova-spicehtml5proxy", "nova-metadata")
-_OTHER_SERVICES += ("nova-compute-ironic", "nova-libvirt", "nova-ssh")
+_OTHER_SERVICES += ("nova-compute-ironic", "nova-compute-fake", "nova-libvirt", "nova-ssh")
+_OTHER_SERVICES += ("nova-api-bootstrap", "nova-cell-bootstrap")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,8 +171,11 @@ def split(argument: str) -> tuple[tuple[str, ...], str]:
 
 
 def guessed(path: Path) -> tuple[str, ...]:
-    """The service in the name of a file or directory, or of its parent; empty for ``nova.conf`` and ``nova``."""
-    for name in (path.name, path.parent.name):
+    """The service in the name of a file or directory, or of its parents; empty for ``nova.conf`` and ``nova``.
+
+    TripleO's files of nova-compute are in ``nova_libvirt/etc/nova``.
+    """
+    for name in (path.name, *(parent.name for parent in path.parents[:3])):
         if (service := _service(name)) and (service, path.name) != (PLACEMENT, "nova.conf"):
             return (service,)
     return ()
@@ -234,7 +238,7 @@ def _of_hosts(path: Path) -> list[Path]:
     found: list[Path] = []
     for directory in sorted(path.iterdir()) if path.is_dir() else ():
         inner = (directory, directory / "etc/nova", directory / "etc/nova/nova.conf.d")
-        if directory.is_dir() and not directory.name.endswith(".d") and directory.name not in _OTHER_SERVICES:
+        if directory.is_dir() and not directory.name.endswith(".d") and not directory.name.startswith(_OTHER_SERVICES):
             found += [candidate for candidate in inner if any(candidate.glob("*.conf"))][:1]
     return [d for d in found if any(f.name.startswith(_PREFIXES) for f in (d, *d.glob("*.conf")))] or found
 
@@ -251,9 +255,12 @@ def _read_by(service: str, path: Path) -> tuple[Path, ...]:
     """The files of a path that a service reads.
 
     In a directory of files named after services (kolla-ansible's overrides), each service reads its own file. In a
-    ``nova.conf.d``, a service reads all files. DevStack starts nova-compute with ``nova-cpu.conf`` alone.
+    ``nova.conf.d``, a service reads all files. DevStack starts nova-compute with ``nova-cpu.conf`` alone, and the
+    conductor of its cell with ``nova_cell1.conf``.
     """
     if service == "compute" and (own := path / "nova-cpu.conf").is_file():
+        return (own,)
+    if service == "conductor" and (own := path / "nova_cell1.conf").is_file():
         return (own,)
     files = files_of(path, service=service)
     if not path.is_dir() or path.name.endswith(".d"):

@@ -68,11 +68,13 @@ def test_an_installed_nova_gets_overrides_as_kolla_ansible_merges_them(tmp_path)
         ("placement/nova.conf", ("api", "compute", "scheduler", "conductor")),
         ("placement-api/placement.conf", ("placement",)),
         ("nova_api/nova.conf", ("api",)),
+        ("nova_libvirt/etc/nova/nova.conf", ("compute",)),
+        ("nova/etc/nova/nova.conf", ("api", "compute", "scheduler", "conductor")),
     ],
 )
 def test_a_directory_names_the_service_of_its_files_but_no_other_than_their_names(tmp_path, path, services):
     file = tmp_path / path
-    file.parent.mkdir()
+    file.parent.mkdir(parents=True)
     file.write_text("[DEFAULT]\ndebug = true\n")
     (source,) = read([str(file)]).sources
     assert source.services == services
@@ -85,6 +87,9 @@ def test_a_tree_of_all_services_is_read_for_nova_and_placement(tmp_path):
         "rabbitmq/rabbitmq.conf": "listeners.tcp.1 = 1\n",
         "nova-libvirt/libvirtd.conf": "listen_tls = 0\n",
         "nova-novncproxy/nova.conf": "[DEFAULT]\ndebug = true\n",
+        "nova-api-bootstrap/nova.conf": "[DEFAULT]\ndebug = true\n",
+        "nova-cell-bootstrap/nova.conf": "[DEFAULT]\ndebug = true\n",
+        "nova-compute-ironic-0/nova.conf": "[DEFAULT]\ndebug = true\n",
         "nova-api/nova.conf": "[DEFAULT]\ndebug = true\n",
         "placement-api/placement.conf": "[DEFAULT]\ndebug = true\n",
     }
@@ -97,11 +102,13 @@ def test_a_tree_of_all_services_is_read_for_nova_and_placement(tmp_path):
 
 
 def test_devstack_starts_nova_compute_with_a_file_of_its_own(tmp_path):
-    for name in ("nova.conf", "nova-cpu.conf", "rootwrap.conf"):
+    for name in ("nova.conf", "nova-cpu.conf", "nova_cell1.conf", "rootwrap.conf"):
         (tmp_path / name).write_text("[DEFAULT]\n")
     files = {
-        service: source.configuration.files for source in read([str(tmp_path)]).sources for service in source.services
+        reader: source.configuration.files for source in read([str(tmp_path)]).sources for reader in source.readers
     }
+    assert files["conductor"] == (str(tmp_path / "nova_cell1.conf"),)
+    assert files["super-conductor"] == (str(tmp_path / "nova.conf"),)
     assert files["compute"] == (str(tmp_path / "nova-cpu.conf"),)
     assert files["api"] == (str(tmp_path / "nova.conf"),)
 
