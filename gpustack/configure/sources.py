@@ -23,6 +23,7 @@ from gpustack.base.errors import NothingThereError, NovaConfigError, UsageError
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.hostnames import key, short
 from gpustack.configure.desired import PCI_FILTER, DesiredConfig
+from gpustack.configure.installed.launch import DEVSTACK
 from gpustack.configure.packing import Advised
 from gpustack.configure.sections import Carried, with_filters
 from gpustack.hosts.facts.model import Host
@@ -255,12 +256,9 @@ def _read_by(service: str, path: Path) -> tuple[Path, ...]:
     """The files of a path that a service reads.
 
     In a directory of files named after services (kolla-ansible's overrides), each service reads its own file. In a
-    ``nova.conf.d``, a service reads all files. DevStack starts nova-compute with ``nova-cpu.conf`` alone, and the
-    conductor of its cell with ``nova_cell1.conf``.
+    ``nova.conf.d``, a service reads all files. DevStack starts some services with a file of their own alone.
     """
-    if service == "compute" and (own := path / "nova-cpu.conf").is_file():
-        return (own,)
-    if service == "conductor" and (own := path / "nova_cell1.conf").is_file():
+    if (own := path / DEVSTACK.get(service, "")).is_file():
         return (own,)
     files = files_of(path, service=service)
     if not path.is_dir() or path.name.endswith(".d"):

@@ -12,6 +12,8 @@ from typing import Any, Dict
 
 MARK = "gpustack-nova: "
 _ENGINES = ("podman", "docker")
+DEVSTACK = {"compute": "nova-cpu.conf", "conductor": "nova_cell1.conf"}
+"""The services that DevStack starts with one file of their own."""
 _LARGEST = 1 << 20
 _ALL = ("api", "compute", "scheduler", "conductor", "super-conductor")
 
@@ -77,9 +79,12 @@ def run(nova: str, program: str, timeout: float) -> Dict[str, Any]:
 
 
 def files_of(path, service):
-    """The files of a path that a service reads without ``--config-file`` (oslo.config, find_config_files)."""
+    """The files of a path that a service reads without ``--config-file`` (oslo.config, find_config_files; DevStack)."""
     if not os.path.isdir(path):
         return [path]
+    own = os.path.join(path, DEVSTACK.get(service, ""))
+    if os.path.isfile(own):
+        return [own]
     names = ["nova", "nova-" + service]
     main = [os.path.join(path, name + ".conf") for name in names]
     drop_ins = [file for name in names for file in _conf_files(os.path.join(path, name + ".conf.d"))]

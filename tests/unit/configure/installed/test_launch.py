@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpustack.configure.installed import launch, program, start
+from gpustack.configure.sources import read_sources
 
 ANSWER = 'print(\'gpustack-nova: {"version": "32.2.1", "answers": []}\')\n'
 
@@ -70,3 +71,18 @@ def test_the_super_conductor_of_a_host_has_a_job_of_its_own(tmp_path: Path) -> N
         (["api", "compute", "conductor", "scheduler"], ["api", "compute", "scheduler", "conductor"], 1),
         (["conductor"], ["super-conductor"], 2),
     ]
+
+
+def test_devstack_starts_services_of_a_host_with_files_of_their_own(tmp_path: Path) -> None:
+    """As `nova lint` reads the same directory on this machine."""
+    for name in ("nova", "nova-cpu", "nova_cell1"):
+        (tmp_path / f"{name}.conf").write_text("[DEFAULT]\n")
+    jobs = launch.jobs_here([{"label": "x", "services": [], "paths": [str(tmp_path)]}])
+    read = {reader: [Path(file).name for file in job["files"]] for job in jobs for reader in job["readers"]}
+    here = {
+        reader: [Path(file).name for file in source.configuration.files]
+        for source in read_sources([str(tmp_path)])
+        for reader in source.readers
+    }
+    assert read == here
+    assert (read["compute"], read["conductor"]) == (["nova-cpu.conf"], ["nova_cell1.conf"])
