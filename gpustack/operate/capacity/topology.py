@@ -151,7 +151,7 @@ def topology_of(request: BootRequest, processors: Processors) -> Topology | None
     if flavor and image:
         raise FlavorRefusedError("hw:numa_nodes and the image's hw_numa_nodes exclude each other")
     nodes = flavor or image
-    if (nodes or "hw:numa_nodes" in request.specs) and not re.fullmatch("[1-9][0-9]*", nodes):
+    if nodes and not re.fullmatch("[1-9][0-9]*", nodes):
         raise FlavorRefusedError(f"hw:numa_nodes is {nodes!r}, no number of at least 1")
     pages = _pages(request)
     if request.specs.get("hw:locked_memory", "").lower() in TRUE and not pages:

@@ -88,7 +88,6 @@ THREADS = "hw:cpu_thread_policy"
         ({**PINNED, THREADS: "isolate", "trait:HW_CPU_HYPERTHREADING": "forbidden"}, {}, "exclude each other"),
         ({"hw:numa_nodes": "0"}, {}, "hw:numa_nodes"),
         ({"hw:numa_nodes": " 1 "}, {}, "hw:numa_nodes"),
-        ({"hw:numa_nodes": ""}, {}, "hw:numa_nodes"),
         ({"hw:cpu_policy": "pinned"}, {}, "hw:cpu_policy"),
         ({"hw:cpu_policy": "shared"}, {"hw_cpu_policy": "dedicated"}, "excludes"),
         ({"hw:cpu_policy": "mixed"}, {}, "hw:cpu_dedicated_mask"),
