@@ -14,23 +14,9 @@ from gpustack.base.errors import ApplyError, CloudError, DatabaseError, Gpustack
 from gpustack.base.host_groups import host_groups
 from gpustack.base.text import counted, printable
 from gpustack.changes.change import ChangeOutcome, CloudChange
-from gpustack.cli import cleanup_options
+from gpustack.cli import cleanup_options as options
 from gpustack.cli.change import ChangeCommand
 from gpustack.cli.cleanup_hosts import add_ask_hosts, add_hypervisors, asked_plan
-from gpustack.cli.cleanup_options import (
-    add_cloud,
-    add_databases,
-    add_hardware,
-    add_judgement,
-    add_selection,
-    cloud_of,
-    require_known_hosts,
-    seconds,
-    selection_of,
-    sources_of,
-    tell_unread,
-    with_hardware,
-)
 from gpustack.cli.common import Command, Lister, add_exit_code, add_format, ssh_options
 from gpustack.cli.options import option, pci_address, positive
 from gpustack.cli.output import Table, table
@@ -78,10 +64,10 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
     _answers: Mapping[str, Usage] | None = None
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        add_databases(parser)
-        add_selection(parser)
-        add_cloud(parser)
-        add_hardware(parser)
+        options.add_databases(parser)
+        options.add_selection(parser)
+        options.add_cloud(parser)
+        options.add_hardware(parser)
         add_ask_hosts(parser)
         option(parser, "--all", "also list items that are protected or heal by themselves")
         add_exit_code(parser)
@@ -89,11 +75,11 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
         option(parser, "--metrics FILE", "write counts by class as a Prometheus textfile")
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
-        cloud = cloud_of(parsed_args)
-        sources = with_hardware(sources_of(self, parsed_args), parsed_args, self.report)
-        selection = selection_of(parsed_args, sources)
+        cloud = options.cloud_of(parsed_args)
+        sources = options.with_hardware(options.sources_of(self, parsed_args), parsed_args, self.report)
+        selection = options.selection_of(parsed_args, sources)
         self._plan, self._answers = asked_plan(self, parsed_args, sources, selection, cloud)
-        require_known_hosts(self._plan, sources, selection)
+        options.require_known_hosts(self._plan, sources, selection)
         if parsed_args.out:
             self._plan.save(parsed_args.out)
         if parsed_args.metrics:
@@ -118,7 +104,7 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
                 self.report(explanation(verdict))
         for line in [*held_lines(self._plan.verdicts, complete=parsed_args.all), *self._asked(parsed_args)]:
             self.report(line)
-        tell_unread(self, self._plan, self._plan.unasked)
+        options.tell_unread(self, self._plan, self._plan.unasked)
         self.to_do = any(verdict.status not in QUIET for verdict in self._plan.verdicts)
         self.outcome = "" if self._plan.repairs else "nothing"  # `cleanup apply` would write nothing
 
@@ -165,12 +151,13 @@ class CleanupWatchCommand(Command):
     epilog = "gpustack cleanup watch --metrics /var/lib/node_exporter/gpustack.prom --interval 300"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        add_databases(parser)
-        add_selection(parser)
-        add_cloud(parser)
+        options.add_databases(parser)
+        options.add_selection(parser)
+        options.add_cloud(parser)
         add_ask_hosts(parser)
         option(parser, "--metrics FILE", "write the textfile FILE", required=True)
-        option(parser, "--interval S", "check every S seconds (default: %(default)g)", type=seconds, default=300.0)
+        text = "check every S seconds (default: %(default)g)"
+        option(parser, "--interval S", text, type=options.seconds, default=300.0)
         option(parser, "--count N", "end after N checks (default: never)", type=positive)
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
@@ -180,10 +167,10 @@ class CleanupWatchCommand(Command):
             if number:
                 time.sleep(parsed_args.interval)
             try:
-                sources = sources_of(self, parsed_args)
-                selection = selection_of(parsed_args, sources)
+                sources = options.sources_of(self, parsed_args)
+                selection = options.selection_of(parsed_args, sources)
                 disconnect()  # a Placement that was silent is asked again
-                plan, _answers = asked_plan(self, parsed_args, sources, selection, cloud_of(parsed_args))
+                plan, _answers = asked_plan(self, parsed_args, sources, selection, options.cloud_of(parsed_args))
             except DatabaseError as error:
                 metrics.write_failure(parsed_args.metrics)
                 self.report(str(error), error=True)
@@ -210,9 +197,9 @@ gpustack cleanup apply --sql"""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("plan", nargs="?", type=Path, metavar="PLAN", help="a plan saved by `cleanup plan --out`")
-        add_databases(parser)
-        add_selection(parser)
-        add_cloud(parser)
+        options.add_databases(parser)
+        options.add_selection(parser)
+        options.add_cloud(parser)
         self.add_change_options(parser, "--dry-run", output="the output of --check, which asks the hosts too")
         option(parser, "--max-count N", "stop after N repairs", type=positive)
         option(parser, "--sql", "print the statements instead of running them")
@@ -229,10 +216,10 @@ gpustack cleanup apply --sql"""
         """Show the plan, ask for confirmation, apply it, and print a summary."""
         saved = load_plan(parsed_args.plan) if parsed_args.plan else None
         sources = self.sources(parsed_args)
-        selection = selection_of(parsed_args, sources)
+        selection = options.selection_of(parsed_args, sources)
         cloud = self.optional_connection(parsed_args)
         self._plan = _current_plan(sources, selection, cloud)
-        require_known_hosts(self._plan, sources, selection)
+        options.require_known_hosts(self._plan, sources, selection)
         repairs = [v.to_dict() for v in self._plan.repairs] if saved is None else selection.of_planned(saved, sources)
         wanted = repairs[: parsed_args.max_count]
         if not wanted:
@@ -262,7 +249,7 @@ gpustack cleanup apply --sql"""
             self._failed = error
 
     def optional_connection(self, parsed_args: argparse.Namespace) -> Connection | None:
-        self._connection = self._connection or cloud_of(parsed_args)
+        self._connection = self._connection or options.cloud_of(parsed_args)
         self.settle_once(self._connection, parsed_args)
         return self._connection
 
@@ -282,7 +269,7 @@ gpustack cleanup apply --sql"""
 
     def after(self, parsed_args: argparse.Namespace) -> None:
         """Return the exit code of the most severe problem: a missing repair, or an unreadable cell."""
-        tell_unread(self, self._plan, self._failed)
+        options.tell_unread(self, self._plan, self._failed)
 
     def _asked(self, wanted: Sequence[PlannedVerdict]) -> list[Verdict]:
         """The planned repairs that the current plan still contains, with the answers of their hosts."""
@@ -375,22 +362,22 @@ gpustack cleanup explain 5f0c1b8e-6f5e-4b5f-9a55-1e1d6a1c2b3d --sudo"""
         parser.add_argument("subject", metavar="HOST|INSTANCE", help="host of the GPU, or uuid of the instance")
         about = "address of the GPU, such as 0000:81:00.0"
         parser.add_argument("address", nargs="?", type=pci_address, metavar="ADDRESS", help=about)
-        add_databases(parser)
-        add_judgement(parser)
-        add_cloud(parser)
+        options.add_databases(parser)
+        options.add_judgement(parser)
+        options.add_cloud(parser)
         add_format(parser)
         option(add_hypervisors(parser), "--no-hypervisor", "don't ask the host")
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         if parsed_args.address is None:
             remedy = "gpustack cleanup explain HOST ADDRESS, or gpustack cleanup explain INSTANCE"
-            subject = Subject(instances={cleanup_options.instance_uuid(parsed_args.subject, remedy)})
+            subject = Subject(instances={options.instance_uuid(parsed_args.subject, remedy)})
         else:
             subject = Subject(host=parsed_args.subject, address=parsed_args.address)
-        sources = sources_of(self, parsed_args)
-        selection = selection_of(parsed_args, sources)
+        sources = options.sources_of(self, parsed_args)
+        selection = options.selection_of(parsed_args, sources)
         with Hypervisors(enabled=not parsed_args.no_hypervisor, ssh=ssh_options(parsed_args)) as hypervisors:
-            sections = explain(sources, selection, subject, hypervisors.ask, cloud_of(parsed_args))
+            sections = explain(sources, selection, subject, hypervisors.ask, options.cloud_of(parsed_args))
             if parsed_args.format != "text":
                 self.show_data([asdict(section) for section in sections], parsed_args.format)
             else:

@@ -10,15 +10,7 @@ from gpustack.base.errors import UsageError
 from gpustack.base.files import write_atomic
 from gpustack.base.findings import Finding, Severity
 from gpustack.base.text import counted
-from gpustack.cli.common import (
-    THIS_MACHINE,
-    Command,
-    ShowOne,
-    add_exit_code,
-    add_source_options,
-    gather,
-    is_for_machines,
-)
+from gpustack.cli import common
 from gpustack.cli.options import add_snapshot, option, release_of, snapshot_hosts
 from gpustack.hosts.facts.model import Host
 from gpustack.offer.flavor.desired import wanted
@@ -30,7 +22,7 @@ from gpustack.spec.model import Spec, with_groups
 from gpustack.spec.schema import SCHEMA_FILE
 
 
-class SpecCheckCommand(ShowOne):
+class SpecCheckCommand(common.ShowOne):
     """Check a spec, and report every error and warning in it.
 
     An error is printed with line, column, path and a suggestion, and the exit code is 10. A warning is about a valid
@@ -45,7 +37,7 @@ class SpecCheckCommand(ShowOne):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
-        add_exit_code(parser)
+        common.add_exit_code(parser)
         add_snapshot(parser, ", and compare the flavors")
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:
@@ -56,7 +48,7 @@ class SpecCheckCommand(ShowOne):
             self._examination = examination = replace(examination, problems=problems)
             read = snapshot_hosts(parsed_args, self.report)
             self._findings = (*conflicts(spec), *(_compared(spec, read) if parsed_args.snapshot else ()))
-        as_data = is_for_machines(parsed_args)
+        as_data = common.is_for_machines(parsed_args)
         lists: dict[str, list[Any]] = {
             "models": list(spec.models if spec else ()),
             "hosts": list(spec.hosts if spec else ()),
@@ -102,7 +94,7 @@ def _compared(spec: Spec, hosts: Sequence[Host]) -> Sequence[Finding]:
     return wanted(resolved, release=release, hosts=hosts).findings
 
 
-class SpecInitCommand(Command):
+class SpecInitCommand(common.Command):
     """Write a first spec from the GPUs of hosts.
 
     Reads hosts as `gpustack scan` does, and prints a gpustack.yaml with their GPUs for you to edit. Unreadable hosts
@@ -110,7 +102,7 @@ class SpecInitCommand(Command):
     """
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        add_source_options(parser, THIS_MACHINE)
+        common.add_source_options(parser, common.THIS_MACHINE)
         option(parser, "--out FILE", "write FILE instead of standard output")
         option(parser, "--force", "replace FILE if it exists")
 
@@ -120,7 +112,7 @@ class SpecInitCommand(Command):
         if out is None and parsed_args.force:
             raise UsageError("--force goes with --out FILE")
         _refuse(out, force=parsed_args.force)
-        gathered = gather(self, parsed_args)
+        gathered = common.gather(self, parsed_args)
         if gathered.hosts:
             text = initial_spec(gathered.hosts, unread=[failure.host for failure in gathered.failures])
             if out is None:
@@ -131,7 +123,7 @@ class SpecInitCommand(Command):
                 self.report(f"{out}: written, from {counted(len(gathered.hosts), 'host')}")
 
 
-class SpecSchemaCommand(Command):
+class SpecSchemaCommand(common.Command):
     """Print the JSON schema of the spec, for editors and other tools."""
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:

@@ -16,25 +16,8 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from gpustack.base.by_key import Key, by_key
+from gpustack.hosts.facts import fields
 from gpustack.hosts.facts.boot_model import Boot, Tpm
-from gpustack.hosts.facts.fields import (
-    Arguments,
-    Bdf,
-    FactsModel,
-    FileText,
-    Hex4,
-    Hex6,
-    HostName,
-    HostPath,
-    KernelRelease,
-    Line,
-    Message,
-    Mode,
-    Module,
-    Number,
-    RootBus,
-    TypeNumber,
-)
 from gpustack.hosts.facts.vgpu_model import MOST_TYPES, Domain, MediatedDevice, Mig, VgpuType, from_older
 from gpustack.pci.address import Address
 
@@ -44,7 +27,7 @@ MOST_TEXT = 4 << 20
 """Maximum number of characters in all configuration files together; they are parsed several times."""
 
 
-class NetworkInterface(FactsModel):
+class NetworkInterface(fields.FactsModel):
     """A network interface of a function; ``state`` is the kernel's ``operstate``.
 
     :ivar uppers: the interfaces above it, directly or not: bonds, bridges, VLANs; None if an older collector ran.
@@ -52,9 +35,9 @@ class NetworkInterface(FactsModel):
         None if the routes could not be read.
     """
 
-    name: Line
-    state: Line | None = None
-    uppers: Annotated[tuple[Line, ...], Field(max_length=4096)] | None = None
+    name: fields.Line
+    state: fields.Line | None = None
+    uppers: Annotated[tuple[fields.Line, ...], Field(max_length=4096)] | None = None
     routes: Literal["default", "networks", "none"] | None = None
 
     @property
@@ -67,38 +50,38 @@ class NetworkInterface(FactsModel):
         )
 
 
-class Uses(FactsModel):
+class Uses(fields.FactsModel):
     """What the running host makes of a function: the names that the kernel gave it.
 
     :ivar drivers: the modules of drivers between the function and its network interfaces and disks (virtio, USB, SCSI).
     """
 
     net: tuple[NetworkInterface, ...] = ()
-    block: tuple[Line, ...] = ()
-    usb: tuple[Line, ...] = ()
-    input: tuple[Line, ...] = ()
-    infiniband: tuple[Line, ...] = ()
-    drivers: tuple[Line, ...] = ()
+    block: tuple[fields.Line, ...] = ()
+    usb: tuple[fields.Line, ...] = ()
+    input: tuple[fields.Line, ...] = ()
+    infiniband: tuple[fields.Line, ...] = ()
+    drivers: tuple[fields.Line, ...] = ()
 
 
-class Bar(FactsModel):
+class Bar(fields.FactsModel):
     """One base address register; ``size`` in bytes."""
 
-    index: Number
-    start: Number
-    size: Number
+    index: fields.Number
+    start: fields.Number
+    size: fields.Number
     prefetchable: bool = False
-    bits: Number | None = None
+    bits: fields.Number | None = None
     io: bool = False
 
 
-class Link(FactsModel):
+class Link(fields.FactsModel):
     """The PCI Express link of a function, as sysfs words it (``8.0 GT/s PCIe``, 16 lanes)."""
 
-    speed: Line | None = None
-    width: Number | None = None
-    max_speed: Line | None = None
-    max_width: Number | None = None
+    speed: fields.Line | None = None
+    width: fields.Number | None = None
+    max_speed: fields.Line | None = None
+    max_width: fields.Number | None = None
 
     @property
     def lanes(self) -> int | None:
@@ -110,24 +93,24 @@ class Link(FactsModel):
         return f"{self.speed or '?'} x{self.lanes or '?'}"
 
 
-class ErrorCounters(FactsModel):
+class ErrorCounters(fields.FactsModel):
     """The AER counters of a function since boot: totals of the kernel's ``aer_dev_*``."""
 
-    correctable: Number | None = None
-    nonfatal: Number | None = None
-    fatal: Number | None = None
+    correctable: fields.Number | None = None
+    nonfatal: fields.Number | None = None
+    fatal: fields.Number | None = None
 
 
-class Acs(FactsModel):
+class Acs(fields.FactsModel):
     """The Access Control Services of a port: its registers (PCI Express Base Specification, 7.7.11).
 
     :ivar capability: 0 without the capability; None if the registers could not be read.
     :ivar unknown: why the registers could not be read.
     """
 
-    capability: Number | None = None
-    control: Number | None = None
-    unknown: Line | None = None
+    capability: fields.Number | None = None
+    control: fields.Number | None = None
+    unknown: fields.Line | None = None
 
     @property
     def switched_off(self) -> int:
@@ -140,7 +123,7 @@ class Acs(FactsModel):
 _REQ_ACS_FLAGS = 0x01 | 0x04 | 0x08 | 0x10  # PCI_ACS_SV, PCI_ACS_RR, PCI_ACS_CR, PCI_ACS_UF
 
 
-class Function(FactsModel):
+class Function(fields.FactsModel):
     """One PCI function (kernel: ``Documentation/ABI/testing/sysfs-bus-pci``).
 
     :ivar driver_module: the module of the driver; None if the driver is built in.
@@ -158,46 +141,46 @@ class Function(FactsModel):
     :ivar root_parent: the function that provides this root bus (Intel VMD); None if a host bridge does.
     """
 
-    address: Bdf
-    vendor: Hex4
-    product: Hex4
-    subsystem_vendor: Hex4 | None = None
-    subsystem_product: Hex4 | None = None
-    pci_class: Hex6 = Field(alias="class")
-    revision: Line | None = None
-    driver: Line | None = None
-    driver_module: Line | None = None
-    driver_override: Line | None = None
-    modalias: Line | None = None
-    modules: tuple[Module, ...] = ()
-    other_modules: tuple[Module, ...] = ()
-    iommu_group: Number | None = None
-    numa_node: Number | None = None
+    address: fields.Bdf
+    vendor: fields.Hex4
+    product: fields.Hex4
+    subsystem_vendor: fields.Hex4 | None = None
+    subsystem_product: fields.Hex4 | None = None
+    pci_class: fields.Hex6 = Field(alias="class")
+    revision: fields.Line | None = None
+    driver: fields.Line | None = None
+    driver_module: fields.Line | None = None
+    driver_override: fields.Line | None = None
+    modalias: fields.Line | None = None
+    modules: tuple[fields.Module, ...] = ()
+    other_modules: tuple[fields.Module, ...] = ()
+    iommu_group: fields.Number | None = None
+    numa_node: fields.Number | None = None
     boot_vga: bool | None = None
-    sriov_totalvfs: Number | None = None
-    sriov_numvfs: Number | None = None
-    physical_function: Bdf | None = None
-    virtual_functions: tuple[Bdf, ...] = ()
+    sriov_totalvfs: fields.Number | None = None
+    sriov_numvfs: fields.Number | None = None
+    physical_function: fields.Bdf | None = None
+    virtual_functions: tuple[fields.Bdf, ...] = ()
     vgpu_framework: Literal["vfio", "mdev"] | None = None
     vgpu_types: Annotated[tuple[VgpuType, ...], Field(max_length=MOST_TYPES)] = ()
-    vgpu_type: TypeNumber | None = None
+    vgpu_type: fields.TypeNumber | None = None
     mediated_devices: Annotated[tuple[MediatedDevice, ...], Field(max_length=MOST_TYPES)] = ()
     mig: Mig | None = None
-    reset_methods: tuple[Line, ...] = ()
+    reset_methods: tuple[fields.Line, ...] = ()
     bars: tuple[Bar, ...] = ()
     link: Link | None = None
     aer: ErrorCounters | None = None
-    power_state: Line | None = None
-    slot: Line | None = None
+    power_state: fields.Line | None = None
+    slot: fields.Line | None = None
     responds: bool | None = None
-    serial: Line | None = None
+    serial: fields.Line | None = None
     acs: Acs | None = None
-    parent: Bdf | None = None
-    root_bus: RootBus | None = None
-    root_parent: Bdf | None = None
+    parent: fields.Bdf | None = None
+    root_bus: fields.RootBus | None = None
+    root_parent: fields.Bdf | None = None
     uses: Uses = Uses()
-    claims: tuple[Line, ...] = ()
-    holders: tuple[Line, ...] | None = None
+    claims: tuple[fields.Line, ...] = ()
+    holders: tuple[fields.Line, ...] | None = None
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True, ignored_types=(cached_property,))
 
@@ -237,35 +220,35 @@ class Function(FactsModel):
         return "type-PF" if self.sriov_totalvfs is not None else "type-PCI"
 
 
-class Cpu(FactsModel):
+class Cpu(fields.FactsModel):
     """The processor; ``physical_address_bits`` bounds the guest's and the host's address space."""
 
-    vendor: Line | None = None
-    model_name: Line | None = None
-    physical_address_bits: Number | None = None
-    virtual_address_bits: Number | None = None
-    logical: Number | None = None
-    flags: tuple[Line, ...] = ()
+    vendor: fields.Line | None = None
+    model_name: fields.Line | None = None
+    physical_address_bits: fields.Number | None = None
+    virtual_address_bits: fields.Number | None = None
+    logical: fields.Number | None = None
+    flags: tuple[fields.Line, ...] = ()
 
 
-class HugePages(FactsModel):
+class HugePages(fields.FactsModel):
     """The huge pages of one size on a NUMA node: their number, and how many are unused."""
 
-    size_kib: Number
-    total: Number | None = None
-    free: Number | None = None
+    size_kib: fields.Number
+    total: fields.Number | None = None
+    free: fields.Number | None = None
 
 
-class NumaNode(FactsModel):
+class NumaNode(fields.FactsModel):
     """A NUMA node with its processors (``0-31,64-95``), memory in MiB, and huge pages (None: an older collector)."""
 
-    node: Number
-    cpus: Line | None = None
-    memory_mib: Number | None = None
+    node: fields.Number
+    cpus: fields.Line | None = None
+    memory_mib: fields.Number | None = None
     huge_pages: Annotated[tuple[HugePages, ...], Field(max_length=64)] | None = None
 
 
-class Kernel(FactsModel):
+class Kernel(fields.FactsModel):
     """The running kernel; ``booted_at`` in seconds since the epoch (``btime`` of ``/proc/stat``).
 
     :ivar log: the newest messages with the words of a sign, each with its time; None if the log could not be read.
@@ -275,35 +258,35 @@ class Kernel(FactsModel):
     :ivar log_since: the time of the oldest message that the kernel still had, in seconds since boot; 0 if it had all.
     """
 
-    release: KernelRelease | None = None
-    command_line: Arguments | None = None
-    booted_at: Number | None = None
-    lockdown: Line | None = None
+    release: fields.KernelRelease | None = None
+    command_line: fields.Arguments | None = None
+    booted_at: fields.Number | None = None
+    lockdown: fields.Line | None = None
     secure_boot: bool | None = None
-    loaded_modules: tuple[Module, ...] = ()
-    log: Annotated[tuple[Message, ...], Field(max_length=4096)] | None = None
-    log_dropped: Number | None = None
-    log_since: Number | None = None
-    nvidia_driver: Line | None = None
+    loaded_modules: tuple[fields.Module, ...] = ()
+    log: Annotated[tuple[fields.Message, ...], Field(max_length=4096)] | None = None
+    log_dropped: fields.Number | None = None
+    log_since: fields.Number | None = None
+    nvidia_driver: fields.Line | None = None
 
 
-class ReservedRegion(FactsModel):
+class ReservedRegion(fields.FactsModel):
     """A range of addresses that a group can't use as it likes; ``direct`` must be mapped one to one."""
 
     start: int
     end: int
-    type: Line
+    type: fields.Line
 
 
-class IommuGroup(FactsModel):
+class IommuGroup(fields.FactsModel):
     """The IOMMU group of a GPU: its reserved regions, and the names of all its devices."""
 
     number: int
     reserved: tuple[ReservedRegion, ...] = ()
-    devices: tuple[Line, ...] = ()
+    devices: tuple[fields.Line, ...] = ()
 
 
-class Iommu(FactsModel):
+class Iommu(fields.FactsModel):
     """IOMMU kind (its ACPI tables) and state (units, groups, interrupt remapping).
 
     :ivar tables_listed: whether the firmware's tables could be seen at all: a container hides them.
@@ -311,37 +294,37 @@ class Iommu(FactsModel):
     :ivar groups: those of GPUs and NVSwitches.
     """
 
-    acpi_tables: tuple[Line, ...] = ()
+    acpi_tables: tuple[fields.Line, ...] = ()
     tables_listed: bool | None = None
-    units: tuple[Line, ...] = ()
-    group_count: Number = 0
+    units: tuple[fields.Line, ...] = ()
+    group_count: fields.Number = 0
     interrupt_remapping: bool | None = None
     unsafe_interrupts: bool | None = None
     no_iommu_mode: bool | None = None
     groups: tuple[IommuGroup, ...] = ()
 
 
-class ConfigFile(FactsModel):
+class ConfigFile(fields.FactsModel):
     """A configuration file that matters to passthrough; ``mode`` like ``0644``, ``link`` the target if it is a link."""
 
-    text: FileText
-    mode: Mode = "0644"
-    mtime_ns: Number | None = None
-    link: Line | None = None
+    text: fields.FileText
+    mode: fields.Mode = "0644"
+    mtime_ns: fields.Number | None = None
+    link: fields.Line | None = None
 
 
-class Unread(FactsModel):
+class Unread(fields.FactsModel):
     """A path that could not be read, and the system's reason."""
 
-    path: Line
-    error: Line
+    path: fields.Line
+    error: fields.Line
 
 
-class MachineFirmware(FactsModel):
+class MachineFirmware(fields.FactsModel):
     """Maker and model of the machine, from its firmware."""
 
-    vendor: Line | None = None
-    product: Line | None = None
+    vendor: fields.Line | None = None
+    product: fields.Line | None = None
 
 
 class Decisions(dict[Hashable, Any]):
@@ -353,31 +336,31 @@ class Decisions(dict[Hashable, Any]):
     __hash__ = None
 
 
-class Host(FactsModel):
+class Host(fields.FactsModel):
     """Everything the collector read of one host."""
 
     version: Literal[1]
-    hostname: HostName
-    inventory_groups: tuple[HostName, ...] | None = None
+    hostname: fields.HostName
+    inventory_groups: tuple[fields.HostName, ...] | None = None
     """The groups under which the controller read the host; None if it was read without an inventory."""
-    collected_at: Line | None = None
-    root: Line = "/"
+    collected_at: fields.Line | None = None
+    root: fields.Line = "/"
     privileged: bool | None = None
-    architecture: Line | None = None
-    os_release: Mapping[str, Line] = {}
-    container: Line | None = None
+    architecture: fields.Line | None = None
+    os_release: Mapping[str, fields.Line] = {}
+    container: fields.Line | None = None
     machine: MachineFirmware = MachineFirmware()
     cpu: Cpu = Cpu()
-    memory_mib: Number | None = None
+    memory_mib: fields.Number | None = None
     numa_nodes: tuple[NumaNode, ...] = ()
     kernel: Kernel = Kernel()
     iommu: Iommu = Iommu()
     boot: Boot = Boot()
-    initramfs_tool: Line | None = None
+    initramfs_tool: fields.Line | None = None
     tpm: Tpm = Tpm()
-    files: Mapping[HostPath, ConfigFile] = {}
+    files: Mapping[fields.HostPath, ConfigFile] = {}
     pci: Annotated[tuple[Function, ...], Field(max_length=MOST_FUNCTIONS)]
-    libvirt: Line | None = None
+    libvirt: fields.Line | None = None
     """The version of libvirt: ``9.0.0``; None if it is unknown."""
     domains: Annotated[tuple[Domain, ...], Field(max_length=MOST_TYPES)] | None = None
     """The domains of libvirt with vGPUs or virtual functions; None in facts of an older collector."""
