@@ -73,18 +73,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         group,
         "--set OPTION=VALUE…",
         "compare this setting of [filter_scheduler], or several separated by commas: ram_weight_multiplier, "
-        f"cpu_…, disk_…, pci_…; can be repeated (default: Nova's defaults, and {_PACKED})",
+        f"cpu_…, disk_…, pci_… (default: Nova's defaults, and {_PACKED})",
     )
     option(group, "--empty", "replay as if there were no instances yet")
     option(
         group,
         "--load PART",
-        "GPUs that a mix would use without refusals, as a part of those in the fleet (default: %(default)s)",
+        "GPUs that a mix would use without refusals, as a part of those in the fleet",
         type=number(float, lambda share: 0 < share <= 100, "must be more than 0"),
         default=0.7,
     )
-    option(group, "--requests N", "replay N requests of a mix (default: %(default)s)", type=positive, default=3000)
-    option(group, "--seed N", "seed of a mix (default: %(default)s)", type=int, default=1)
+    option(group, "--requests N", "replay N requests of a mix", type=positive, default=3000)
+    option(group, "--seed N", "seed of a mix", type=int, default=1)
     option(group, "--plot FILE", "also draw the refused requests as SVG")
 
 
@@ -185,14 +185,10 @@ gpustack capacity gpustack.yaml --empty --simulate g1.k4200.1:50,g1.k4200.8:10 -
         super().add_arguments(parser)
         add_exit_code(parser)
         parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
-        option(parser, "--flavor NAME…", "count only this flavor of the spec; can be repeated")
+        option(parser, "--flavor NAME…", "count only this flavor of the spec")
         option(parser, "--hosts", "list each host of each flavor")
-        option(
-            parser,
-            "--availability-zone ZONE",
-            "count only hosts of this zone (default: default_schedule_zone of --config-file, else all)",
-            default="",
-        )
+        text = "count only hosts of this zone (default: default_schedule_zone of --config-file, else all)"
+        option(parser, "--availability-zone ZONE", text, default="")
         option(parser, "--release NAME", "the flavors of this release of Nova (default: that of the spec)")
         group = parser.add_argument_group("other sources")
         add_snapshot(group, ", for sizes `auto` and the GPUs of hosts")
@@ -200,7 +196,7 @@ gpustack capacity gpustack.yaml --empty --simulate g1.k4200.1:50,g1.k4200.8:10 -
             group,
             "--config-file FILE…",
             "nova.conf of nova-api and nova-scheduler, or its directory: its cell databases have the free devices "
-            "and NUMA nodes, and it shows the filters; can be repeated",
+            "and NUMA nodes, and it shows the filters",
         )
         add_options(parser)
 

@@ -156,8 +156,7 @@ class CleanupWatchCommand(Command):
         options.add_cloud(parser)
         add_ask_hosts(parser)
         option(parser, "--metrics FILE", "write the textfile FILE", required=True)
-        text = "check every S seconds (default: %(default)g)"
-        option(parser, "--interval S", text, type=options.seconds, default=300.0)
+        option(parser, "--interval S", "check every S seconds", type=options.seconds, default=300.0)
         option(parser, "--count N", "end after N checks (default: never)", type=positive)
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
@@ -203,13 +202,7 @@ gpustack cleanup apply --sql"""
         self.add_change_options(parser, "--dry-run", output="the output of --check, which asks the hosts too")
         option(parser, "--max-count N", "stop after N repairs", type=positive)
         option(parser, "--sql", "print the statements instead of running them")
-        option(
-            parser,
-            "--wait S",
-            "wait S seconds for Nova's periodic task (default: %(default)s)",
-            type=float,
-            default=150,
-        )
+        option(parser, "--wait S", "wait S seconds for Nova's periodic task", type=float, default=150)
         _add_hosts(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
@@ -329,7 +322,7 @@ def _add_hosts(parser: argparse.ArgumentParser) -> None:
         group,
         "--gone HOST…",
         "don't ask this host, because it is fenced, scrapped or reinstalled and no guest can run on it; "
-        "recorded in the journal; can be repeated",
+        "recorded in the journal",
     )
 
 

@@ -51,12 +51,8 @@ def class_letter(text: str) -> str:
 def add_databases(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("databases")
     source = group.add_mutually_exclusive_group()
-    option(
-        source,
-        "--config-file FILE…",
-        "nova.conf of nova-api, or its directory: its API database names every cell; can be repeated "
-        "(default: /etc/nova)",
-    )
+    text = "nova.conf of nova-api, or its directory: its API database names every cell (default: /etc/nova)"
+    option(source, "--config-file FILE…", text)
     option(
         source,
         "--db-url URL",
@@ -69,36 +65,24 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
     from gpustack.repair.classes import CLASSES
 
     group = parser.add_argument_group("selection")
-    option(group, "--host HOST…", "check only rows of this host; can be repeated")
+    option(group, "--host HOST…", "check only rows of this host")
     option(group, "--instance UUID", "check only rows of this instance", action=Once)
     add_cells(group, "check only")
-    option(
-        group,
-        "--class CLASS…",
-        "check only this class, by letter or name (B, migration-pinned); can be repeated",
-        dest="classes",
-        type=class_letter,
-        choices=tuple(CLASSES),
-    )
+    text = "check only this class, by letter or name (B, migration-pinned)"
+    option(group, "--class CLASS…", text, dest="classes", type=class_letter, choices=tuple(CLASSES))
     add_judgement(parser)
 
 
 def add_cells(parser: argparse._ActionsContainer, what: str) -> None:
-    option(parser, "--cell CELL…", f"{what} this cell, by name or uuid; can be repeated")
+    option(parser, "--cell CELL…", f"{what} this cell, by name or uuid")
 
 
 def add_judgement(parser: argparse.ArgumentParser) -> None:
     """Add the thresholds for recent, down and stuck."""
     group = parser.add_argument_group("judgement")
-    option(
-        group, "--grace S", "ignore rows changed in the last S seconds (default: %(default)s)", type=int, default=300
-    )
-    option(
-        group,
-        "--service-down-time S",
-        "treat a service as down after S seconds without a report (default: service_down_time of nova.conf, or 60)",
-        type=int,
-    )
+    option(group, "--grace S", "ignore rows changed in the last S seconds", type=int, default=300)
+    text = "treat a service as down after S seconds without a report (default: service_down_time of nova.conf, or 60)"
+    option(group, "--service-down-time S", text, type=int)
     option(
         group,
         "--stuck-after S",
@@ -107,16 +91,9 @@ def add_judgement(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=3600,
     )
-    option(
-        group,
-        "--unblock HOST/ADDRESS…",
-        "make this blocked device available again (class H); can be repeated",
-        type=device,
-    )
+    option(group, "--unblock HOST/ADDRESS…", "make this blocked device available again (class H)", type=device)
     option(group, "--spec SPEC", "keep the GPUs blocked that out_of_service of this spec lists (class H)")
-    option(
-        group, "--stopped HOST…", "confirm that nova-compute of this host is stopped for the repair; can be repeated"
-    )
+    option(group, "--stopped HOST…", "confirm that nova-compute of this host is stopped for the repair")
 
 
 def add_cloud(parser: argparse.ArgumentParser) -> None:
@@ -134,11 +111,8 @@ def cloud_of(parsed_args: argparse.Namespace) -> Connection | None:
 def add_hardware(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("hardware", "the devices of the hosts, for class O")
     add_snapshot(group)
-    option(
-        group,
-        "--compute-config FILE…",
-        "compare device_spec of this nova.conf of nova-compute, or of its directory, as well; can be repeated",
-    )
+    text = "compare device_spec of this nova.conf of nova-compute, or of its directory, as well"
+    option(group, "--compute-config FILE…", text)
 
 
 def with_hardware(sources: Sources, parsed_args: argparse.Namespace, report: Callable[[str], None]) -> Sources:

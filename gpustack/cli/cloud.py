@@ -21,11 +21,8 @@ class OpenStackCommand(Command):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add ``--os-cloud``, unless ``openstack`` has parsed it."""
         if not self.in_openstack:
-            option(
-                parser,
-                "--os-cloud NAME",
-                "use this cloud of clouds.yaml (default: OS_CLOUD and the other OS_* variables)",
-            )
+            text = "use this cloud of clouds.yaml (default: OS_CLOUD and the other OS_* variables)"
+            option(parser, "--os-cloud NAME", text)
 
     def connection(self, parsed_args: argparse.Namespace) -> Connection:
         """The connection to the cloud, one for all requests of a run."""

@@ -34,12 +34,8 @@ class _CloudCommand(PlanCommand):
     """Base class: all groups of the spec, or those of ``--only``."""
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        option(
-            parser,
-            "--only GROUPS",
-            f"sync these groups, separated by commas: {_GROUPS} (default: those of which the spec has a section)",
-            type=_groups,
-        )
+        text = f"sync these groups, separated by commas: {_GROUPS} (default: those of which the spec has a section)"
+        option(parser, "--only GROUPS", text, type=_groups)
         add_snapshot(parser, ", for sizes `auto` and for the number of GPUs")
         option(parser, "--release NAME", "plan for this release of Nova (default: of the spec)")
         option(parser, "--prune", "delete flavors, limits, aggregates and traits of an earlier spec")
@@ -99,12 +95,8 @@ gpustack cloud apply change.plan --yes"""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
-        option(
-            parser,
-            "--confirm-within TIME",
-            "undo the run unless you confirm it within TIME after its end, also if the terminal is lost: 10m, 90s",
-            type=_time,
-        )
+        text = "undo the run unless you confirm it within TIME after its end, also if the terminal is lost: 10m, 90s"
+        option(parser, "--confirm-within TIME", text, type=_time)
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         self.jobs, within = parsed_args.jobs, parsed_args.confirm_within or "0s"

@@ -331,22 +331,14 @@ def add_format(parser: argparse.ArgumentParser, output: str = "the output", othe
 
     :param others: further formats.
     """
-    parser.add_argument(
-        "-f",
-        "--format",
-        choices=("text", "json", "yaml", *others),
-        default="text",
-        help=f"format of {output} (default: %(default)s)",
-    )
+    text = f"format of {output} (default: %(default)s)"
+    parser.add_argument("-f", "--format", choices=("text", "json", "yaml", *others), default="text", help=text)
 
 
 def add_exit_code(parser: argparse.ArgumentParser) -> None:
     """Add ``--exit-code`` and ``--findings``, which :meth:`Command.run` serves."""
-    option(
-        parser,
-        "--exit-code",
-        f"exit with {CHANGES} if there is something to do, or a finding with severity warning or error",
-    )
+    text = f"exit with {CHANGES} if there is something to do, or a finding with severity warning or error"
+    option(parser, "--exit-code", text)
     option(parser, "--findings FILE", "write all findings to FILE, as JSON")
 
 
@@ -422,18 +414,13 @@ def add_ssh_options(group: argparse._ArgumentGroup, *, timeout: float) -> None:
     option(group, "--sudo", "read as root, through sudo -n")
     option(group, "--ssh-config FILE", "use this instead of ~/.ssh/config")
     option(group, "--known-hosts FILE", "use this instead of ~/.ssh/known_hosts")
-    option(
-        group,
-        "--timeout S",
-        "wait S seconds for a host to connect, and then to answer (default: %(default)g)",
-        type=seconds,
-        default=timeout,
-    )
+    text = "wait S seconds for a host to connect, and then to answer"
+    option(group, "--timeout S", text, type=seconds, default=timeout)
 
 
 def add_jobs(group: argparse._ArgumentGroup) -> None:
     """Add the number of hosts that are read concurrently."""
-    option(group, "--jobs N", "read N hosts at the same time (default: %(default)s)", type=positive, default=32)
+    option(group, "--jobs N", "read N hosts at the same time", type=positive, default=32)
 
 
 def ssh_options(parsed_args: argparse.Namespace) -> SshOptions:

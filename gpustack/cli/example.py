@@ -9,7 +9,7 @@ from types import ModuleType
 from gpustack.base.columns import Column
 from gpustack.base.errors import GpustackError
 from gpustack.cli.common import Command, Lister
-from gpustack.cli.options import add_snapshot, option
+from gpustack.cli.options import option
 from gpustack.cli.output import Table, table
 
 _COMMANDS = "gpustack_demo.examples.commands"
@@ -63,13 +63,10 @@ class ExampleCloudCommand(_Example):
     epilog = "gpustack example cloud --snapshot hosts.json --rendered nova"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        add_snapshot(parser, " (default: hosts.json)")
-        option(
-            parser,
-            "--rendered DIR",
-            "read Nova's configuration from a directory that nova render wrote (default: %(default)s)",
-            default=Path("nova"),
-        )
+        text = "read the facts of hosts from a file of scan --save, or a directory of such files (default: hosts.json)"
+        option(parser, "--snapshot FILE", f"{text}; can be repeated", action="append", default=[])
+        text = "read Nova's configuration from a directory that nova render wrote (default: %(default)s)"
+        option(parser, "--rendered DIR", text, default=Path("nova"))
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         _demo().cloud(parsed_args.snapshot or [Path("hosts.json")], parsed_args.rendered, self._print)
@@ -106,12 +103,8 @@ class ExampleLeakCommand(_Example):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("server", metavar="SERVER", help="name or ID of an instance of the embedded cloud")
-        option(
-            parser,
-            "--cloud DIR",
-            "the directory of the cloud that example cloud runs (default: %(default)s)",
-            default=Path("cloud"),
-        )
+        text = "the directory of the cloud that example cloud runs (default: %(default)s)"
+        option(parser, "--cloud DIR", text, default=Path("cloud"))
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         _demo().leak(parsed_args.cloud / "demo.json", parsed_args.server, self._print)

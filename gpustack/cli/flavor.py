@@ -285,8 +285,8 @@ gpustack flavor set g1.k4200.2 --project research --remove-project teaching"""
         parser.add_argument("flavor", metavar="NAME", help="a flavor's name or id")
         _add_gpus(parser)
         _add_properties(parser)
-        option(parser, "--remove-project NAME…", "remove the access of a project, by id or name; can be repeated")
-        option(parser, "--unset-property KEY…", "remove an extra spec; can be repeated")
+        option(parser, "--remove-project NAME…", "remove the access of a project, by id or name")
+        option(parser, "--unset-property KEY…", "remove an extra spec")
         option(parser, "--adopt", "change a flavor that gpustack did not create")
         self.add_change_options(parser)
 
@@ -351,14 +351,14 @@ def _add_gpus(parser: argparse.ArgumentParser) -> None:
     ):
         text = f"request N GPUs of {device} (default: 1); can be repeated"
         reader = explained(partial(gpu_option, model=model))
-        option(parser, f"{name} NAME[:N]…", text, dest="gpus", type=reader)
+        option(parser, f"{name} NAME[:N]", text, dest="gpus", type=reader, action="append", default=[])
     option(parser, "--count N", "request N GPUs, if there is one kind of GPU", type=positive)
     option(parser, "--spec SPEC", "the spec (default: gpustack.yaml, if it exists)")
 
 
 def _add_properties(parser: argparse.ArgumentParser) -> None:
     option(parser, "--description TEXT", "set the description of the flavor")
-    option(parser, "--project NAME…", "give a project access, by id or name; can be repeated")
+    option(parser, "--project NAME…", "give a project access, by id or name")
     option(parser, "--numa-policy", "affinity of vCPUs to the NUMA nodes of the GPUs", choices=get_args(NumaPolicy))
     option(parser, "--numa-nodes N", "NUMA nodes of the instance", type=positive)
     parser.add_argument("--cpu-policy", choices=("shared", "dedicated"), help="pin vCPUs (dedicated), or not (shared)")
@@ -366,7 +366,7 @@ def _add_properties(parser: argparse.ArgumentParser) -> None:
     width = "give instances the host's address width, for large BARs"
     option(parser, "--maxphysaddr", width, choices=("passthrough",))
     option(parser, "--hide-hypervisor", "hide KVM from the guest's driver (error 43)")
-    option(parser, "--property KEY=VALUE…", "set another extra spec; can be repeated")
+    option(parser, "--property KEY=VALUE…", "set another extra spec")
     option(parser, "--release NAME", "use this release of Nova (default: that of the spec)")
 
 
@@ -452,11 +452,7 @@ gpustack flavor plan gpustack.yaml --exit-code -f json"""
         add_snapshot(parser, ", for sizes `auto`, and to report flavors that fit no host")
         option(parser, "--release NAME", "render for this release of Nova (default: that of the spec)")
         option(parser, "--prune", "delete flavors of an earlier spec that no instance uses")
-        option(
-            parser,
-            "--replace NAME…",
-            "delete this flavor and create it with its new sizes, if no instance uses it; can be repeated",
-        )
+        option(parser, "--replace NAME…", "delete this flavor and create it with its new sizes, if no instance uses it")
         option(parser, "--adopt", "adopt existing flavors of the same names")
         option(parser, "--check-access", "read the projects of every private flavor, one request each")
 

@@ -79,20 +79,11 @@ gpustack gpu watch --textfile gpustack-gpus.prom --once; gpustack gpu watch --li
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
         option(parser, "--textfile FILE", f"write FILE for node_exporter; it ends with {_SUFFIX}", type=textfile)
-        option(
-            parser,
-            "--listen [ADDRESS:]PORT",
-            "serve the metrics over HTTP, without authentication (default address: 127.0.0.1)",
-            type=listen,
-        )
+        text = "serve the metrics over HTTP, without authentication (default address: 127.0.0.1)"
+        option(parser, "--listen [ADDRESS:]PORT", text, type=listen)
         often = parser.add_mutually_exclusive_group()
-        option(
-            often,
-            "--interval SECONDS",
-            "collect every SECONDS, however often Prometheus scrapes (default: %(default)g)",
-            type=interval,
-            default=300.0,
-        )
+        text = "collect every SECONDS, however often Prometheus scrapes"
+        option(often, "--interval SECONDS", text, type=interval, default=300.0)
         option(often, "--once", "collect once; for cron and systemd timers")
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:

@@ -46,7 +46,7 @@ gpustack guest requirements gpustack.yaml --flavor g1.a100.1 -f json"""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
-        option(parser, "--flavor NAME…", "only this flavor, by its name in the spec or in the cloud; can be repeated")
+        option(parser, "--flavor NAME…", "only this flavor, by its name in the spec or in the cloud")
         add_snapshot(parser, ", whose NVIDIA driver decides for vGPUs")
         add_format(parser)
         add_exit_code(parser)
@@ -263,19 +263,9 @@ gpustack guest render gpustack.yaml --as nodefeaturerule | kubectl apply -f -"""
             " openstack-cluster; nodefeaturerule: labels by PCI id;"
             " operator-values: the driver for NVIDIA GPU Operator; kubeadm: scheduler, labels and taints",
         )
-        option(
-            parser,
-            "--flavor NAME…",
-            "only this flavor, by its name in the spec or in the cloud; can be repeated (default: all)",
-        )
+        option(parser, "--flavor NAME…", "only this flavor, by its name in the spec or in the cloud (default: all)")
         add_snapshot(parser, ", for sizes `auto`")
-        option(
-            parser,
-            "--max-nodes N",
-            "the largest number of nodes of a group (default: %(default)s)",
-            type=positive,
-            default=1,
-        )
+        option(parser, "--max-nodes N", "the largest number of nodes of a group", type=positive, default=1)
         add_format(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:

@@ -33,12 +33,8 @@ class ImageCommand(OpenStackCommand):
 
     def add_images(self, parser: argparse.ArgumentParser) -> None:
         """Add the images to the command line."""
-        parser.add_argument(
-            "images",
-            nargs="*",
-            metavar="IMAGE",
-            help="a name, a pattern or an id (default: the images that flavors name, else all public images)",
-        )
+        text = "a name, a pattern or an id (default: the images that flavors name, else all public images)"
+        parser.add_argument("images", nargs="*", metavar="IMAGE", help=text)
 
     def read(self, parsed_args: argparse.Namespace) -> None:
         """Read and check the images."""

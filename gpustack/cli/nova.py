@@ -49,15 +49,13 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
         add_source_options(parser)
         add_each(parser)
-        services = "render for this service and those that share its file; can be repeated (default: all)"
+        services = "render for this service and those that share its file (default: all)"
         option(parser, "--service …", services, choices=_SERVICES)
-        option(
-            parser,
-            "--from [SERVICE=]PATH…",
+        text = (
             "read an existing configuration: a file, a directory, or files joined by ':'. Its filter list is"
-            " kept, and contradicting lines are reported",
-            dest="existing",
+            " kept, and contradicting lines are reported"
         )
+        option(parser, "--from [SERVICE=]PATH", text, dest="existing", action="append", default=[])
         option(parser, "--release NAME", "render for this release of Nova (default: that of the spec)")
         tool = "render for this deployment tool (default: that of the spec)"
         option(parser, "--deployment", tool, choices=get_args(Deployment))

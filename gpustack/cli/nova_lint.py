@@ -47,12 +47,9 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("paths", nargs="+", metavar="[SERVICE=]PATH", help="configuration of a service")
         option(parser, "--spec SPEC", "check for release, aliases, flavors and networks of this spec")
-        option(
-            parser,
-            "--release NAME",
-            "check for this release of Nova, such as 2025.2 or yoga (default: that of SPEC, or the newest)",
-        )
-        option(parser, "--service …", "service of each PATH without a name; can be repeated", choices=SERVICES)
+        text = "check for this release of Nova, such as 2025.2 or yoga (default: that of SPEC, or the newest)"
+        option(parser, "--release NAME", text)
+        option(parser, "--service …", "service of each PATH without a name", choices=SERVICES)
         option(parser, "--services", "show which service sets, lacks or does not read each option")
         add_snapshot(parser, ", and compare")
         option(

@@ -39,7 +39,7 @@ def option(parser: argparse._ActionsContainer, usage: str, text: str, **more: An
 
     :param usage: the option and the name of its value; FILE, DIR and SPEC are paths. Without a value, it is a flag, or
         it has ``choices``: ``--state …``. One that can be repeated is a list, empty by default.
-    :param text: the help.
+    :param text: the help, to which the number that is the default, and "can be repeated", are added.
     :param more: other arguments of argparse's ``add_argument``.
     """
     name, _, value = usage.partition(" ")
@@ -48,6 +48,10 @@ def option(parser: argparse._ActionsContainer, usage: str, text: str, **more: An
         usual["metavar"] = value.removesuffix("…")
     if value.endswith("…"):
         usual |= {"action": "append", "default": []}
+        head, usually, rest = text.partition(" (default: ")
+        text = f"{head}; can be repeated{usually}{rest}"
+    elif isinstance(default := more.get("default"), int | float) and default and "(default" not in text:
+        text += " (default: %(default)g)"
     if usual.get("metavar") in _PATHS:
         usual["type"] = Path
     parser.add_argument(name, help=text, **{**usual, **more})
@@ -58,11 +62,8 @@ def add_snapshot(parser: argparse._ActionsContainer, purpose: str = "") -> None:
 
     :param purpose: the end of the help's sentence.
     """
-    option(
-        parser,
-        "--snapshot FILE…",
-        f"read the facts of hosts from a file of scan --save, or a directory of such files{purpose}; can be repeated",
-    )
+    text = f"read the facts of hosts from a file of scan --save, or a directory of such files{purpose}"
+    option(parser, "--snapshot FILE…", text)
 
 
 def add_fleet_files(parser: argparse._ActionsContainer) -> None:
@@ -71,7 +72,7 @@ def add_fleet_files(parser: argparse._ActionsContainer) -> None:
         parser,
         "--config-file FILE…",
         "nova.conf of nova-api, or its directory: also read the rows of all cells in the databases, which show"
-        " each GPU without PCI in Placement; can be repeated",
+        " each GPU without PCI in Placement",
     )
     option(parser, "--spec SPEC", "the spec, for the models behind aliases, and for GPUs out of service")
 

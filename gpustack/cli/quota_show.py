@@ -31,7 +31,7 @@ gpustack quota show --project research"""
         super().add_arguments(parser)
         add_exit_code(parser)
         choice = parser.add_mutually_exclusive_group()
-        option(choice, "--project PROJECT…", "show this project, by name or id; can be repeated")
+        option(choice, "--project PROJECT…", "show this project, by name or id")
         option(choice, "--all-projects", "show all projects")
         option(parser, "--spec SPEC", "show the models of this spec (default: those that gpustack limits)")
 

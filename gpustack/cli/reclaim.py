@@ -33,12 +33,9 @@ class ReclaimCommand(OpenStackCommand):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
-        option(parser, "--instance ID…", "only this instance; can be repeated")
-        option(
-            parser,
-            "--accept-loss",
-            "also shelve instances with ephemeral or swap disks, which a snapshot does not contain",
-        )
+        option(parser, "--instance ID…", "only this instance")
+        text = "also shelve instances with ephemeral or swap disks, which a snapshot does not contain"
+        option(parser, "--accept-loss", text)
         option(
             parser,
             "--snapshot-space GIB",
@@ -160,6 +157,4 @@ gpustack reclaim apply gpustack.yaml; gpustack reclaim apply gpustack.yaml --sna
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
-        option(
-            parser, "--wait S", "wait S seconds for each instance (default: %(default)s)", type=positive, default=3600
-        )
+        option(parser, "--wait S", "wait S seconds for each instance", type=positive, default=3600)

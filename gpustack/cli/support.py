@@ -41,8 +41,8 @@ gpustack support bundle --host gpu07 --ask-host --instance vm1 --out /tmp/gpu07.
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
         option(parser, "--out FILE", "write the archive to FILE (default: gpustack-support-TIME.tar.gz)")
-        option(parser, "--host HOST…", "answer `gpustack why host` for this host; can be repeated")
-        option(parser, "--instance ID…", "answer `gpustack why instance` for this one; can be repeated")
+        option(parser, "--host HOST…", "answer `gpustack why host` for this host")
+        option(parser, "--instance ID…", "answer `gpustack why instance` for this one")
         option(parser, "--keep-names", "keep names, serial numbers and network addresses")
         add_question(parser, "list the files, and write none")
         ssh = add_hypervisors(parser, "gpustack reads the GPUs of hosts, and the devices of their domains, over SSH")

@@ -117,13 +117,8 @@ class ApplyCommand(ChangeCommand, PlanCommand):
         super().add_arguments(parser)
         self.add_change_options(parser)
         if self.at_once:
-            option(
-                parser,
-                "--jobs N",
-                "make N changes at the same time, if they do not need one another (default: %(default)s)",
-                type=positive,
-                default=self.at_once,
-            )
+            text = "make N changes at the same time, if they do not need one another"
+            option(parser, "--jobs N", text, type=positive, default=self.at_once)
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         """Show the plan, ask for confirmation, and carry it out."""

@@ -42,12 +42,8 @@ class WhyCommand(OpenStackCommand):
         group = parser.add_argument_group("other sources")
         option(group, "--spec SPEC", "the spec, for the models behind aliases (default: gpustack.yaml)")
         add_snapshot(group)
-        option(
-            group,
-            "--config-file FILE…",
-            "nova.conf of nova-api and nova-scheduler, or its directory, for free devices, NUMA nodes and filters;"
-            " can be repeated",
-        )
+        text = "nova.conf of nova-api and nova-scheduler, or its directory, for free devices, NUMA nodes and filters"
+        option(group, "--config-file FILE…", text)
         add_exit_code(parser)
 
     def sources(self, parsed_args: argparse.Namespace, **more: Any) -> WhySources:  # noqa: ANN401
@@ -102,7 +98,7 @@ gpustack why flavor g1.k4200.8 --project research --image ubuntu --count 4 --exi
         option(parser, "--project P", "the project of the instances, by name or id")
         option(parser, "--image I", "the image, by name or id: its properties and sizes count too")
         option(parser, "--availability-zone Z", "their zone (default: default_schedule_zone, else any)", default="")
-        option(parser, "--count N", "the wanted instances (default: %(default)s)", type=positive, default=1)
+        option(parser, "--count N", "the wanted instances", type=positive, default=1)
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         question = FlavorQuestion(
@@ -147,7 +143,7 @@ gpustack why instance vm1 --scheduler-log /var/log/nova/nova-scheduler.log -f js
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("name", metavar="INSTANCE", help="the instance, by name or id")
-        option(parser, "--scheduler-log FILE|-…", "quote this log of nova-scheduler or nova-compute; can be repeated")
+        option(parser, "--scheduler-log FILE|-…", "quote this log of nova-scheduler or nova-compute")
         option(add_hypervisors(parser), "--ask-host", "ask its host which devices its domain uses")
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:

@@ -17,10 +17,7 @@ _UNKNOWN = Scheduler()
 
 
 def capacity(
-    hosts: Sequence[Host],
-    demand: Demand,
-    accepted: Accepted | None = None,
-    scheduler: Scheduler = _UNKNOWN,
+    hosts: Sequence[Host], demand: Demand, accepted: Accepted | None = None, scheduler: Scheduler = _UNKNOWN
 ) -> Capacity:
     """Count the instances of one flavor, as if no other were booted.
 

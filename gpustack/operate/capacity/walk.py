@@ -69,12 +69,7 @@ class Walk:
 
 
 def walk(
-    room: Room,
-    demand: Demand,
-    scheduler: Scheduler,
-    accepted: Accepted | None = None,
-    *,
-    every: bool = False,
+    room: Room, demand: Demand, scheduler: Scheduler, accepted: Accepted | None = None, *, every: bool = False
 ) -> Walk:
     """Follow a request for one instance on a host.
 
