@@ -110,12 +110,10 @@ class Gpustack(app.App):
         parser.add_argument("--version", action="version", version=f"{NAME} {version}")
         parser.add_argument("-h", "--help", action="store_true", help="print this, or the help of a command, and exit")
         level = parser.add_mutually_exclusive_group()
-        level.add_argument(
-            "-v", "--verbose", action="count", dest="verbose_level", default=1, help="print more; can be repeated"
-        )
-        level.add_argument(
-            "-q", "--quiet", action="store_const", dest="verbose_level", const=0, help="print data and errors only"
-        )
+        about = "print more; can be repeated"
+        level.add_argument("-v", "--verbose", action="count", dest="verbose_level", default=1, help=about)
+        about = "print data and errors only"
+        level.add_argument("-q", "--quiet", action="store_const", dest="verbose_level", const=0, help=about)
         parser.add_argument(
             "--color",
             choices=COLOR,

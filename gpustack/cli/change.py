@@ -190,9 +190,8 @@ class ChangeCommand(OpenStackCommand):
             if ran.signals:
                 raise KeyboardInterrupt if signal.SIGINT in ran.signals else SystemExit(128 + ran.signals[0])
             if guard is not None:
-                self.report(
-                    f"keep these changes? Without `y` within {self.confirm_within} s, they are undone", error=True
-                )
+                text = f"keep these changes? Without `y` within {self.confirm_within} s, they are undone"
+                self.report(text, error=True)
                 if not guard.asks(self.app.stdin, self.confirm_within):
                     remedy = f"`gpustack history` lists the undo; its messages: {guard.log}"
                     raise self.incomplete("not confirmed: the changes are undone", remedy=remedy)
@@ -410,9 +409,8 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
                 found, self._databases_alone = repaired, True
         if found is not None:
             return found
-        raise JournalError(
-            f"no {kind or 'change'} of this cloud is recorded", remedy="`gpustack history` lists the changes"
-        )
+        remedy = "`gpustack history` lists the changes"
+        raise JournalError(f"no {kind or 'change'} of this cloud is recorded", remedy=remedy)
 
     def _refuse_other(self, record: RunRecord, here: Cloud) -> None:
         """Refuse the change of another cloud. The undo of a repair compares its cell and compute node by itself."""

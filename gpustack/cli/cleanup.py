@@ -312,12 +312,10 @@ gpustack cleanup apply --sql"""
 
 def _add_hosts(parser: argparse.ArgumentParser) -> None:
     """Add the options for the hosts that are asked before a repair."""
-    group = add_hypervisors(
-        parser, "before a repair, gpustack asks each host whose device it may free over SSH which devices are in use"
-    )
-    option(
-        group, "--no-hypervisor", "don't ask hosts: make only the repairs that need no answer; the others are undecided"
-    )
+    text = "before a repair, gpustack asks each host whose device it may free over SSH which devices are in use"
+    group = add_hypervisors(parser, text)
+    text = "don't ask hosts: make only the repairs that need no answer; the others are undecided"
+    option(group, "--no-hypervisor", text)
     option(
         group,
         "--gone HOST…",
@@ -333,11 +331,8 @@ def _current_plan(sources: Sources, selection: Selection, cloud: Connection | No
     """
     current = plan.make(sources, selection, cloud)
     if current.unasked is not None:
-        raise CloudError(
-            f"{current.unasked.what}; nothing was changed",
-            where=current.unasked.where,
-            remedy="repair the connection to Placement, or omit --os-cloud: classes Q and S are then not checked",
-        )
+        remedy = "repair the connection to Placement, or omit --os-cloud: classes Q and S are then not checked"
+        raise CloudError(f"{current.unasked.what}; nothing was changed", where=current.unasked.where, remedy=remedy)
     return current
 
 

@@ -110,11 +110,8 @@ gpustack cloud apply change.plan --yes"""
         path = parsed_args.spec
         plan, changes = load(path, kinds())
         if plan.cloud.key != self.place(parsed_args).key:
-            raise JournalError(
-                f"the plan is for another cloud: {plan.cloud}",
-                where=str(path),
-                remedy="name that cloud with --os-cloud",
-            )
+            what = f"the plan is for another cloud: {plan.cloud}"
+            raise JournalError(what, where=str(path), remedy="name that cloud with --os-cloud")
         if parsed_args.only or parsed_args.prune or parsed_args.adopt:
             raise PlanError("a saved plan is carried out as it is", where=str(path), remedy=AGAIN)
         self.rest = AGAIN

@@ -25,9 +25,8 @@ class DoctorCommand(Command):
     epilog = "gpustack doctor; gpustack doctor gpustack.yaml --os-cloud admin; gpustack doctor -f json"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "spec", nargs="?", type=Path, metavar="SPEC", help="the spec (default: gpustack.yaml, if it is here)"
-        )
+        about = "the spec (default: gpustack.yaml, if it is here)"
+        parser.add_argument("spec", nargs="?", type=Path, metavar="SPEC", help=about)
         option(parser, "--os-cloud NAME", "a cloud of clouds.yaml; OS_CLOUD and OS_* variables hold")
         add_format(parser)
         add_databases(parser)

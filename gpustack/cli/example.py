@@ -25,10 +25,8 @@ def _demo() -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name not in ("gpustack_demo", "gpustack_demo.examples", _COMMANDS):
             raise
-        raise GpustackError(
-            "the example hosts are not installed",
-            remedy="pip install 'nova-gpustack[demo]'; in a checkout, pip install . ./demo",
-        ) from error
+        remedy = "pip install 'nova-gpustack[demo]'; in a checkout, pip install . ./demo"
+        raise GpustackError("the example hosts are not installed", remedy=remedy) from error
 
 
 class _Example(Command):

@@ -48,10 +48,8 @@ def of(subject: str) -> Explanation:
         return Explanation("status", map(paragraph, outcome), {})
     if cards := catalogue.matching(subject):
         return Explanation("card", _cards(cards), {"cards": [asdict(card) for card in cards]})
-    raise UsageError(
-        f"{subject!r} is no code of a finding, no class of clean-up and no card of the catalogue",
-        remedy=_similar(subject),
-    )
+    what = f"{subject!r} is no code of a finding, no class of clean-up and no card of the catalogue"
+    raise UsageError(what, remedy=_similar(subject))
 
 
 def of_message(text: str) -> Explanation:

@@ -334,10 +334,8 @@ gpustack flavor set g1.k4200.2 --project research --remove-project teaching"""
         if not parsed_args.count:
             return flavor.gpus
         if len(flavor.gpus) != 1:
-            raise UsageError(
-                f"--count is ambiguous: {flavor.name} requests {gpus_text(flavor.gpus) or 'no GPU'}",
-                remedy="name each kind of GPU with --model NAME:N or --alias NAME:N",
-            )
+            what = f"--count is ambiguous: {flavor.name} requests {gpus_text(flavor.gpus) or 'no GPU'}"
+            raise UsageError(what, remedy="name each kind of GPU with --model NAME:N or --alias NAME:N")
         return dict.fromkeys(flavor.gpus, parsed_args.count)
 
 
@@ -379,9 +377,8 @@ def _properties(parsed_args: argparse.Namespace, spec: Spec | None) -> dict[str,
         others[key] = value
     manual.refuse_own(others)
     if parsed_args.mem_page_size and not re.fullmatch(PAGE_PATTERN, parsed_args.mem_page_size):
-        raise UsageError(
-            f"{parsed_args.mem_page_size!r} is no size of pages", remedy="small, large, any, or a size like 1GB"
-        )
+        what = f"{parsed_args.mem_page_size!r} is no size of pages"
+        raise UsageError(what, remedy="small, large, any, or a size like 1GB")
     release = release_of(parsed_args.release, spec if spec and spec.nova else None)
     if parsed_args.maxphysaddr and "hw:maxphysaddr_mode" not in releases.extra_specs(release):
         raise UsageError(f"Nova {release} does not know hw:maxphysaddr_mode", remedy="it came with 2024.1")
@@ -417,9 +414,8 @@ def _aliases(command: InCloud, spec: Spec | None, options: Sequence[GpuOption]) 
         alias = asked.name
         if asked.model and spec is not None:
             if asked.name not in spec.models:
-                raise UsageError(
-                    f"the spec has no model {asked.name!r}", remedy=f"name one of: {', '.join(spec.models)}"
-                )
+                remedy = f"name one of: {', '.join(spec.models)}"
+                raise UsageError(f"the spec has no model {asked.name!r}", remedy=remedy)
             alias = spec.alias_of(asked.name)
             if spec.models[asked.name].vgpu:
                 text = "define flavors of mediated devices in the spec"

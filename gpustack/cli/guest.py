@@ -173,9 +173,8 @@ openstack console log show gpu-vm | gpustack guest check --console - --gpus 2"""
     _has_none = False
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "spec", type=Path, nargs="?", metavar="SPEC", help="the spec of --flavor, usually gpustack.yaml"
-        )
+        about = "the spec of --flavor, usually gpustack.yaml"
+        parser.add_argument("spec", type=Path, nargs="?", metavar="SPEC", help=about)
         promise = parser.add_mutually_exclusive_group()
         option(promise, "--flavor NAME", "the flavor of the instance, by its name in the cloud")
         option(promise, "--gpus N", "the number of GPUs that the guest must have", type=positive)

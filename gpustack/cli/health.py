@@ -47,14 +47,12 @@ gpustack health --snapshot hosts.json -f json --exit-code; journalctl -k -b | gp
         add_source_options(parser, THIS_MACHINE)
         add_each(parser)
         option(parser, "--baseline FILE", "compare with this earlier snapshot (gpustack scan --save)")
-        option(
-            parser, "--kernel-log FILE|-", "read this saved kernel log (dmesg, journalctl, a console) instead of hosts"
-        )
+        text = "read this saved kernel log (dmesg, journalctl, a console) instead of hosts"
+        option(parser, "--kernel-log FILE|-", text)
         add_exit_code(parser)
         group = parser.add_argument_group("use")
-        option(
-            group, "--instances", "also list the instances on each GPU, and compare the hosts with Nova and Placement"
-        )
+        text = "also list the instances on each GPU, and compare the hosts with Nova and Placement"
+        option(group, "--instances", text)
         add_fleet_files(group)
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:

@@ -222,9 +222,8 @@ class _Change(Play):
         option(group, "--os-cloud NAME", "disable the host in this cloud meanwhile: a name in clouds.yaml, or envvars")
         policies = ("refuse", "live-migrate", "cold-migrate", "stop")
         group.add_argument("--guests", choices=policies, help="action for instances on the host (default: refuse)")
-        group.add_argument(
-            "--device-guests", choices=policies, help="action for instances with a device of the host (default: refuse)"
-        )
+        about = "action for instances with a device of the host (default: refuse)"
+        group.add_argument("--device-guests", choices=policies, help=about)
 
     def _variables(self, parsed_args: argparse.Namespace) -> dict[str, object]:
         given = {
@@ -237,10 +236,8 @@ class _Change(Play):
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         if parsed_args.local and parsed_args.reboot:
-            raise UsageError(
-                "--reboot can't reboot this machine: gpustack runs on it",
-                remedy="omit --reboot, then reboot the machine and run gpustack host verify --local",
-            )
+            remedy = "omit --reboot, then reboot the machine and run gpustack host verify --local"
+            raise UsageError("--reboot can't reboot this machine: gpustack runs on it", remedy=remedy)
         if not parsed_args.check and not parsed_args.yes:
             see_terminal(self)
         playbook, check = (self.playbook, True) if parsed_args.check else self.first

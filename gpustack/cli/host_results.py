@@ -23,9 +23,8 @@ gpustack host results records/; gpustack host results rack1.json rack2.json --ea
 gpustack host results records/*.json -f json"""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "records", nargs="+", type=Path, metavar="RECORD", help="a record, or a directory with records (*.json)"
-        )
+        about = "a record, or a directory with records (*.json)"
+        parser.add_argument("records", nargs="+", type=Path, metavar="RECORD", help=about)
         add_each(parser)
         add_format(parser)
 

@@ -97,10 +97,8 @@ gpustack image set gpustack.yaml windows-11 --firmware uefi --yes"""
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         self.read(parsed_args)
         if self._missing:
-            raise UsageError(
-                f"no image has the id, and no public or own image the name {' or '.join(self._missing)}",
-                remedy="openstack image list; name images of other projects by their ids",
-            )
+            what = f"no image has the id, and no public or own image the name {' or '.join(self._missing)}"
+            raise UsageError(what, remedy="openstack image list; name images of other projects by their ids")
         operations = changes([checked.pair for checked in self._checked], parsed_args.firmware)
         show_operations(self, operations, parsed_args.format)
         if not operations:

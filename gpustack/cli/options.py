@@ -100,9 +100,8 @@ def release_of(name: str | None, spec: Spec | None) -> Release:
         return releases.release(name)
     if spec is not None:
         if spec.nova is None:
-            raise NovaConfigError(
-                "the spec has no section `nova`", remedy='add nova: {release: "2025.2"}, or name it with --release'
-            )
+            remedy = 'add nova: {release: "2025.2"}, or name it with --release'
+            raise NovaConfigError("the spec has no section `nova`", remedy=remedy)
         return releases.release(spec.nova.release)
     return releases.releases()[-1]
 

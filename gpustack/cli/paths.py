@@ -31,9 +31,8 @@ gpustack playbook path prepare;
 ansible-playbook -i inventory "$(gpustack playbook path prepare)" -e gpustack_spec=gpustack.yaml --check --diff"""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "name", nargs="?", metavar="NAME", help="a playbook (prepare, verify, undo, nova, …), roles or templates"
-        )
+        about = "a playbook (prepare, verify, undo, nova, …), roles or templates"
+        parser.add_argument("name", nargs="?", metavar="NAME", help=about)
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Check that all directories exist and return their paths."""
@@ -41,11 +40,8 @@ ansible-playbook -i inventory "$(gpustack playbook path prepare)" -e gpustack_sp
         directories = {"playbooks": collection / "playbooks", "roles": collection / "roles", "templates": templates}
         for name, path in directories.items():
             if not path.is_dir():
-                raise GpustackError(
-                    f"the {name} are missing from this installation",
-                    where=str(path),
-                    remedy="install gpustack again (pip install --force-reinstall nova-gpustack)",
-                )
+                remedy = "install gpustack again (pip install --force-reinstall nova-gpustack)"
+                raise GpustackError(f"the {name} are missing from this installation", where=str(path), remedy=remedy)
         if (name := parsed_args.name) is not None:
             paths = directories | {path.stem: path for path in sorted(directories["playbooks"].glob("*.yml"))}
             if (stem := name.removesuffix(".yml")) not in paths:

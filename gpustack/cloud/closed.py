@@ -174,10 +174,8 @@ def service_of(cloud: Connection, host: str) -> Service:
     services = compute.services(cloud, host)
     if len(services) != 1:
         step = "delete that of the wrong cell (gpustack explain GPU718)" if services else "name the host as Nova does"
-        raise UsageError(
-            f"Nova has {len(services) or 'no'} nova-compute service{'s'[: len(services) > 1]} on {host}",
-            remedy=f"{step}: openstack compute service list",
-        )
+        what = f"Nova has {len(services) or 'no'} nova-compute service{'s'[: len(services) > 1]} on {host}"
+        raise UsageError(what, remedy=f"{step}: openstack compute service list")
     if not services[0].answers:
         raise CloudError(f"the cell of {host} does not answer, so its nova-compute can't be changed", where=host)
     return services[0]

@@ -215,10 +215,8 @@ class FlavorCloud(Generic[F]):
 
     def _flavor(self, entry: Mapping[str, Any]) -> F:
         if "extra_specs" not in entry:
-            raise CloudError(
-                "the API does not show the extra specs of flavors",
-                remedy="the policy os_compute_api:os-flavor-extra-specs:index does not let this user read them",
-            )
+            remedy = "the policy os_compute_api:os-flavor-extra-specs:index does not let this user read them"
+            raise CloudError("the API does not show the extra specs of flavors", remedy=remedy)
         return self._kind(
             id=str(entry["id"]),
             name=str(entry["name"]),

@@ -208,10 +208,8 @@ class LimitsCloud:
         if named in regions or (not named and len(regions) == 1):
             return str(named or next(iter(regions)))
         listed = ", ".join(sorted(regions)) or "none"
-        raise CloudError(
-            f"Nova has no public endpoint in the region {named or '(not set)'}; its regions: {listed}",
-            remedy="set region_name in clouds.yaml or OS_REGION_NAME to a region of Nova",
-        )
+        what = f"Nova has no public endpoint in the region {named or '(not set)'}; its regions: {listed}"
+        raise CloudError(what, remedy="set region_name in clouds.yaml or OS_REGION_NAME to a region of Nova")
 
     def _own_region(self) -> str | None:
         config = self._connection.config

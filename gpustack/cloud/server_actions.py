@@ -175,10 +175,8 @@ class ServiceCloud:
         """Return instances of all projects, without those of a cell that does not answer."""
         listed = servers.matching(self.connection, query)
         if listed.hidden:
-            raise CloudError(
-                "the API does not show the extra specs of flavors, so instances with a device are unknown",
-                remedy=servers.POLICY,
-            )
+            what = "the API does not show the extra specs of flavors, so instances with a device are unknown"
+            raise CloudError(what, remedy=servers.POLICY)
         return listed.servers
 
 

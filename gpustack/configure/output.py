@@ -60,10 +60,8 @@ def _placed(files: Iterable[RenderedFile], root: Path) -> list[tuple[RenderedFil
     files = list(files)
     targets = {file.target for file in files}
     if root == Path("/") and len(targets) > 1:
-        raise UsageError(
-            "the files are of several hosts, so they can't be compared with this one's",
-            remedy="name one HOST and --service compute, or compare with a directory: --out DIR",
-        )
+        remedy = "name one HOST and --service compute, or compare with a directory: --out DIR"
+        raise UsageError("the files are of several hosts, so they can't be compared with this one's", remedy=remedy)
     single = len(targets) == 1 and root == Path("/")
     return [(file, root / ("" if single else file.target) / file.path.lstrip("/")) for file in files]
 

@@ -423,8 +423,5 @@ class Answer(BaseModel):
 
 
 def _refused(hostname: str, why: str) -> NovaConfigError:
-    return NovaConfigError(
-        f"unexpected answer of gpustack_nova_config: {why}",
-        where=hostname,
-        remedy="check the host before you trust it: the module answers with Nova's own files only",
-    )
+    remedy = "check the host before you trust it: the module answers with Nova's own files only"
+    return NovaConfigError(f"unexpected answer of gpustack_nova_config: {why}", where=hostname, remedy=remedy)

@@ -188,6 +188,5 @@ def _candidate_findings(counts: Requested, release: Release, placement: Placemen
         yield finding(Code.PLACEMENT_NEEDS_LIMIT, place="placement.conf", count=counts.largest, options=names)
     else:
         since = releases.first_with(min(advice.option.since for advice in CANDIDATES))
-        yield finding(
-            Code.PLACEMENT_WITHOUT_LIMIT, place="placement.conf", count=counts.largest, release=release, since=since
-        )
+        place = "placement.conf"
+        yield finding(Code.PLACEMENT_WITHOUT_LIMIT, place=place, count=counts.largest, release=release, since=since)

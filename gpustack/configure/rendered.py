@@ -213,9 +213,8 @@ def documents(path: Path) -> list[dict[str, object]]:
             raise NovaConfigError(ENCRYPTED, where=str(path), remedy="decrypt it: ansible-vault view")
         documents = load_all(text, Loader)
     except (ValueError, yaml.YAMLError) as error:
-        raise NovaConfigError(
-            f"the file is no YAML: {reason(error)}", where=str(path), remedy="name a YAML file"
-        ) from error
+        what = f"the file is no YAML: {reason(error)}"
+        raise NovaConfigError(what, where=str(path), remedy="name a YAML file") from error
     found = [document for document in documents if isinstance(document, dict)]
     inner = [item for document in found for item in _items(document) or [document]]
     return [document for document in inner if isinstance(document, dict)]

@@ -164,10 +164,8 @@ def split(argument: str) -> tuple[tuple[str, ...], str]:
     services = tuple(names.split(","))
     unknown = [service for service in services if service not in (*READERS, PLACEMENT)]
     if unknown or not paths:
-        raise UsageError(
-            f"{argument!r} does not name a configuration",
-            remedy=f"write PATH or SERVICE=PATH; the services are {', '.join((*READERS, PLACEMENT))}",
-        )
+        remedy = f"write PATH or SERVICE=PATH; the services are {', '.join((*READERS, PLACEMENT))}"
+        raise UsageError(f"{argument!r} does not name a configuration", remedy=remedy)
     return services, paths
 
 

@@ -113,26 +113,14 @@ def _sums(fleet: Fleet) -> Iterator[Metric]:
         counts |= _listed(fleet)
     if not gaps & _COUNTED:
         counts |= _not_listed(fleet)
-    yield gauge(
-        "gpustack_gpus",
-        "GPUs, or their units (virtual functions), by hypervisor, model and state.",
-        ("hostname", "model", "state"),
-        counts,
-    )
+    text = "GPUs, or their units (virtual functions), by hypervisor, model and state."
+    yield gauge("gpustack_gpus", text, ("hostname", "model", "state"), counts)
     if gaps & _COUNTED:
         return
-    yield gauge(
-        "gpustack_tenant_gpus",
-        "GPUs, or their units, that the instances of a project have.",
-        ("tenant_id", "model"),
-        _of_tenants(fleet),
-    )
-    yield gauge(
-        "gpustack_tenant_info",
-        "Name of a project with GPUs; the value is 1.",
-        ("tenant_id", "tenant"),
-        dict.fromkeys(sorted(fleet.projects.items()), 1),
-    )
+    text = "GPUs, or their units, that the instances of a project have."
+    yield gauge("gpustack_tenant_gpus", text, ("tenant_id", "model"), _of_tenants(fleet))
+    text = "Name of a project with GPUs; the value is 1."
+    yield gauge("gpustack_tenant_info", text, ("tenant_id", "tenant"), dict.fromkeys(sorted(fleet.projects.items()), 1))
 
 
 def _listed(fleet: Fleet) -> Samples:

@@ -215,9 +215,8 @@ def files_of(path: Path, *, service: str | None = None) -> tuple[Path, ...]:
         raise NothingThereError(problem, where=str(path), remedy="check the path")
     files = selected((*path.glob("*.conf"), *path.glob("*.conf.d/*.conf")), path, service=service)
     if not files:
-        raise NothingThereError(
-            "the directory holds no *.conf file", where=str(path), remedy="name the files, or their directory"
-        )
+        what = "the directory holds no *.conf file"
+        raise NothingThereError(what, where=str(path), remedy="name the files, or their directory")
     return files
 
 
@@ -245,9 +244,8 @@ def _text_of(path: Path) -> str:
         return read_text(path, _MAX_BYTES)
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
-        raise NovaConfigError(
-            f"the file is not UTF-8: {error.reason}", where=f"{path}:{line}", remedy=_STOPS
-        ) from error
+        what = f"the file is not UTF-8: {error.reason}"
+        raise NovaConfigError(what, where=f"{path}:{line}", remedy=_STOPS) from error
     except OSError as error:
         if error.errno == errno.EFBIG:
             raise _too_large(str(path)) from error
@@ -255,9 +253,8 @@ def _text_of(path: Path) -> str:
 
 
 def _too_large(file: str) -> NovaConfigError:
-    return NovaConfigError(
-        f"the file is larger than {_MAX_BYTES} bytes", where=file, remedy="check the path: is it nova's?"
-    )
+    text = f"the file is larger than {_MAX_BYTES} bytes"
+    return NovaConfigError(text, where=file, remedy="check the path: is it nova's?")
 
 
 def _settings_of(file: str, text: str) -> Iterable[Setting]:

@@ -66,10 +66,8 @@ def release(text: str) -> Release:
     names = [name for known in releases() for name in (known.name, known.number) if name]
     near = difflib.get_close_matches(wanted, names, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}? " if near else ""
-    raise UsageError(
-        f"{text!r} is not a release of Nova that gpustack knows",
-        remedy=f"{hint}known are {releases()[0]} to {releases()[-1]}, by number or codename",
-    )
+    remedy = f"{hint}known are {releases()[0]} to {releases()[-1]}, by number or codename"
+    raise UsageError(f"{text!r} is not a release of Nova that gpustack knows", remedy=remedy)
 
 
 @functools.cache

@@ -48,9 +48,7 @@ def accepted(url: sa.URL, where: str) -> sa.URL:
     kind = url.get_backend_name()
     refused = sorted(set(url.query).difference(_ALLOWED[kind], _IGNORED))
     if refused:
-        raise DatabaseError(
-            f"the connection has the option {refused[0][:64]!r}, which gpustack does not pass to the {kind} driver",
-            where=where,
-            remedy=f"remove it from the connection; allowed: {', '.join(sorted(_ALLOWED[kind]))}",
-        )
+        what = f"the connection has the option {refused[0][:64]!r}, which gpustack does not pass to the {kind} driver"
+        remedy = f"remove it from the connection; allowed: {', '.join(sorted(_ALLOWED[kind]))}"
+        raise DatabaseError(what, where=where, remedy=remedy)
     return url.difference_update_query(_IGNORED)

@@ -69,14 +69,12 @@ def database(name: str, url: str) -> Database:
         parsed = sa.make_url(url if len(url) <= _MAX_URL else "")
     except (ArgumentError, ValueError):  # ValueError: the port is not a number
         # Their messages repeat the URL or parts of it, including the password.
-        raise DatabaseError(
-            "the connection is no database URL", where=name, remedy="expected mysql+pymysql://user:password@host/nova"
-        ) from None
+        remedy = "expected mysql+pymysql://user:password@host/nova"
+        raise DatabaseError("the connection is no database URL", where=name, remedy=remedy) from None
     kind = parsed.get_backend_name()
     if kind not in _DRIVERS:
-        raise DatabaseError(
-            f"{kind} is no database that Nova uses", where=name, remedy="expected mysql, postgresql or sqlite"
-        )
+        what = f"{kind} is no database that Nova uses"
+        raise DatabaseError(what, where=name, remedy="expected mysql, postgresql or sqlite")
     learn([url, parsed.username, parsed.host, parsed.database, dict(parsed.normalized_query)])
     return Database(name=name, url=connection_options.accepted(parsed.set(drivername=_DRIVERS[kind]), name))
 
@@ -114,11 +112,8 @@ _MISUSED = (*DAMAGE, RuntimeError, AssertionError, struct.error)
 
 
 def _misused(of: Database, error: Exception) -> DatabaseError:
-    return DatabaseError(
-        f"{of.url.drivername} can't use the connection: {error}",
-        where=of.where,
-        remedy="check the options after the ?, and that the server is one of this kind",
-    )
+    remedy = "check the options after the ?, and that the server is one of this kind"
+    return DatabaseError(f"{of.url.drivername} can't use the connection: {error}", where=of.where, remedy=remedy)
 
 
 def _broken_answer(context: sa.engine.ExceptionContext) -> BaseException | None:

@@ -103,13 +103,8 @@ def contradiction(
     if pointer.cell not in names or pointer.cell in (alive or records):
         return None
     actual = ", ".join(sorted(names.get(cell, cell) for cell in alive or records)) or "no cell"
-    return finding(
-        Code.INSTANCE_MAPPED_TO_OTHER_CELL,
-        place=f"instance {uuid}",
-        uuid=uuid,
-        mapped=f"{pointer.name} ({pointer.cell})",
-        actual=actual,
-    )
+    place, mapped = f"instance {uuid}", f"{pointer.name} ({pointer.cell})"
+    return finding(Code.INSTANCE_MAPPED_TO_OTHER_CELL, place=place, uuid=uuid, mapped=mapped, actual=actual)
 
 
 _NO_API = "without the API database it is not known whether another cell has it (--config-file reads it)"

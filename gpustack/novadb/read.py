@@ -139,14 +139,8 @@ class CellReader:
                 for node_id in ids:
                     yield from self._readable([node_id], services, unfinished)
                 return
-            yield NodeView(
-                cell=self.cell,
-                node=self._name(ids[0]),
-                service=None,
-                rows=(),
-                owners={},
-                unread=f"a value can't be read: {type(error).__name__}: {error}",
-            )
+            unread = f"a value can't be read: {type(error).__name__}: {error}"
+            yield NodeView(cell=self.cell, node=self._name(ids[0]), service=None, rows=(), owners={}, unread=unread)
 
     def _name(self, node_id: int) -> ComputeNode:
         """Return a compute node with its names only, for one whose other values are unreadable."""

@@ -51,11 +51,8 @@ def fill_template(template: str, default: str | None, where: str) -> str:
     if not set(_TEMPLATE.findall(template)) & set(_PARTS):
         return template  # other braces belong to a password: Nova cannot fill them in either, and leaves them
     if default is None:
-        raise NovaConfigError(
-            "the cell mapping's database_connection is a template, but [database] connection is not set",
-            where=where,
-            remedy="name the nova.conf of a host that has it, as nova-api's does",
-        )
+        what = "the cell mapping's database_connection is a template, but [database] connection is not set"
+        raise NovaConfigError(what, where=where, remedy="name the nova.conf of a host that has it, as nova-api's does")
     try:
         parts = urlparse(default)
         values = {name: getattr(parts, name) for name in _PARTS} | {"path": parts.path.lstrip("/")}
@@ -183,10 +180,8 @@ class Sources:
         chosen = tuple(cell for cell in self.cells if not wanted or cell.name in wanted or cell.uuid in wanted)
         missing = wanted - {name for cell in chosen for name in (cell.name, cell.uuid)}
         if missing or (wanted and all(cell.uuid == CELL0 for cell in chosen)):
-            raise UsageError(
-                f"there is no cell {sorted(missing)[0]!r}" if missing else "cell0 has no compute hosts",
-                remedy=f"known: {', '.join(cell.name for cell in self.with_hosts)}",
-            )
+            what = f"there is no cell {sorted(missing)[0]!r}" if missing else "cell0 has no compute hosts"
+            raise UsageError(what, remedy=f"known: {', '.join(cell.name for cell in self.with_hosts)}")
         return replace(self, cells=chosen)
 
 

@@ -161,11 +161,8 @@ def committed(
 
 
 def _unknown(database: Database, detail: str) -> Ended:
-    lost = DatabaseError(
-        f"whether it was committed is not known: {detail}",
-        where=database.where,
-        remedy="make the database reachable, then see what was committed with gpustack undo ID --check",
-    )
+    remedy = "make the database reachable, then see what was committed with gpustack undo ID --check"
+    lost = DatabaseError(f"whether it was committed is not known: {detail}", where=database.where, remedy=remedy)
     return Ended(ChangeResult.UNKNOWN, detail, lost)
 
 

@@ -13,12 +13,8 @@ from gpustack.repair.plan import CleanupPlan
 def write(path: Path, plan: CleanupPlan) -> None:
     """Write the counts of a plan."""
     counts: dict[tuple[str, ...], float] = {key: float(count) for key, count in sorted(plan.counts().items())}
-    verdicts = gauge(
-        "gpustack_cleanup_verdicts",
-        "Verdicts on rows of pci_devices, by cell, class and status.",
-        ("cell", "class", "status"),
-        counts,
-    )
+    text = "Verdicts on rows of pci_devices, by cell, class and status."
+    verdicts = gauge("gpustack_cleanup_verdicts", text, ("cell", "class", "status"), counts)
     waiting = gauge(
         "gpustack_cleanup_task_age_seconds",
         "Time since the last write of work without progress that protects rows, by cell, host, instance and task.",
@@ -38,13 +34,7 @@ def write_failure(path: Path) -> None:
 
 
 def _state(*, complete: bool) -> Iterator[Metric]:
-    yield gauge(
-        "gpustack_cleanup_up",
-        "Whether every cell, and Placement if it was named, could be read the last time.",
-        samples={(): complete},
-    )
-    yield gauge(
-        "gpustack_cleanup_last_run_timestamp_seconds",
-        "Time of the last attempt to read the cells.",
-        samples={(): round(time.time())},
-    )
+    text = "Whether every cell, and Placement if it was named, could be read the last time."
+    yield gauge("gpustack_cleanup_up", text, samples={(): complete})
+    text = "Time of the last attempt to read the cells."
+    yield gauge("gpustack_cleanup_last_run_timestamp_seconds", text, samples={(): round(time.time())})

@@ -65,10 +65,8 @@ def candidates(models: Mapping[str, Model], own: Mapping[str, Model]) -> dict[st
     for name, model in own.items():
         for other, its in own.items():
             if name < other and alike(model.match, its.match) and apart((model.vgpu, its.vgpu)):
-                raise SpecError(
-                    f"models {name} and {other} match the same cards of one host",
-                    remedy="see the patterns under `hosts` that match the host; remove one of the models",
-                )
+                remedy = "see the patterns under `hosts` that match the host; remove one of the models"
+                raise SpecError(f"models {name} and {other} match the same cards of one host", remedy=remedy)
     return {
         name: model
         for name, model in models.items()

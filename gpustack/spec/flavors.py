@@ -294,6 +294,5 @@ def amount(text: str, unit: str) -> int:
     try:
         return _amount(unit, 0)(int(text) if text.isdecimal() else text)
     except ValueError:
-        raise ValueError(
-            f"{text!r} is no size: expected a number of {unit}, or one with its unit, like 32GiB"
-        ) from None
+        what = f"{text!r} is no size: expected a number of {unit}, or one with its unit, like 32GiB"
+        raise ValueError(what) from None

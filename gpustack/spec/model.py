@@ -436,9 +436,8 @@ def hosts_of(spec: Spec, where: str | None) -> tuple[str, ...]:
         except ValueError as error:
             if where is None:
                 continue
-            raise UsageError(
-                f"the hosts of {where} can't be listed: {pattern!r}: {error}", remedy=_OTHER_WAYS
-            ) from error
+            what = f"the hosts of {where} can't be listed: {pattern!r}: {error}"
+            raise UsageError(what, remedy=_OTHER_WAYS) from error
     if not hosts and where is not None:
         raise UsageError(f"{where} names no host", remedy=_OTHER_WAYS)
     return tuple(hosts)

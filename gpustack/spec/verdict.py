@@ -284,10 +284,8 @@ def _interrupts(host: Host, options: Options) -> Iterator[Finding]:
     """Whether the spec permits passthrough without interrupt remapping."""
     remapping = host.iommu.interrupt_remapping
     if options.allow_unsafe_interrupts:
-        yield finding(
-            Code.UNSAFE_INTERRUPTS_ALLOWED if remapping is not True else Code.UNSAFE_INTERRUPTS_UNNECESSARY,
-            place=host.hostname,
-        )
+        code = Code.UNSAFE_INTERRUPTS_ALLOWED if remapping is not True else Code.UNSAFE_INTERRUPTS_UNNECESSARY
+        yield finding(code, place=host.hostname)
     elif remapping is False:
         # While the IOMMU is off (amd_iommu=off), the state of interrupt remapping is not final.
         yield finding(

@@ -153,15 +153,11 @@ def release_of(version: str, wanted: str | None) -> Release:
     installed = next((release for release in known if release.major == major), None)
     nearest = min(known, key=lambda release: abs(release.major - major))
     if installed is None:
-        raise UsageError(
-            f"Nova {version} is of a release that gpustack has no tables for",
-            remedy=f"the nearest is {nearest}: --release {nearest}, without --with-nova",
-        )
+        remedy = f"the nearest is {nearest}: --release {nearest}, without --with-nova"
+        raise UsageError(f"Nova {version} is of a release that gpustack has no tables for", remedy=remedy)
     if wanted is not None and releases.release(wanted) != installed:
-        raise UsageError(
-            f"--release {wanted} contradicts the installed Nova {version}, which is of {installed}",
-            remedy=f"leave --release out, or name {installed}",
-        )
+        what = f"--release {wanted} contradicts the installed Nova {version}, which is of {installed}"
+        raise UsageError(what, remedy=f"leave --release out, or name {installed}")
     return installed
 
 
@@ -201,10 +197,7 @@ def _refusals(source: Source, findings: Sequence[Finding]) -> Iterator[Finding]:
 
 def _refusal(source: Source, refusal: Mapping[str, Any], version: str) -> Finding:
     settings = [setting for setting in source.configuration.settings if setting.path == refusal["option"]]
-    return finding(
-        Code.NOVA_REFUSES,
-        place=source.place(settings[-1] if settings else None),
-        version=version,
-        services=" and ".join(f"nova-{service}" for service in refusal["services"]),
-        error=" ".join(str(refusal["error"]).split())[:_SHOWN],
-    )
+    place = source.place(settings[-1] if settings else None)
+    services = " and ".join(f"nova-{service}" for service in refusal["services"])
+    error = " ".join(str(refusal["error"]).split())[:_SHOWN]
+    return finding(Code.NOVA_REFUSES, place=place, version=version, services=services, error=error)

@@ -68,13 +68,8 @@ def what_is_asked(subject: LintSubject) -> Iterator[Finding]:
             use = "add vendor_id and product_id"
             if "resource_class" in line.data and possible:
                 use += ", or set [filter_scheduler] pci_in_placement = true in this configuration too"
-            yield finding(
-                Code.ALIAS_WITHOUT_IDS,
-                place=line.place,
-                alias=line.name,
-                lacks="vendor_id with product_id, and a resource_class" if scheduled else "vendor_id with product_id",
-                use=use,
-            )
+            lacks = "vendor_id with product_id, and a resource_class" if scheduled else "vendor_id with product_id"
+            yield finding(Code.ALIAS_WITHOUT_IDS, place=line.place, alias=line.name, lacks=lacks, use=use)
         placement_keys = [key for key in ("resource_class", "traits") if key in line.data]
         if placement_keys and ids and unused:
             yield finding(

@@ -147,12 +147,9 @@ def neutrons(subject: LintSubject) -> Iterator[Finding]:
             of_gpu |= any(line.spec.matches(gpu.main, host) for gpu in gpus(host))
         if of_gpu:
             reported = subject.on(REPORT, line.source) and line.data["physical_network"]
-            yield finding(
-                Code.PHYSICAL_NETWORK_ON_GPU,
-                place=line.place,
-                severity=Severity.ERROR if reported else None,
-                why=", and PCI in Placement passes over it" if reported else "",
-            )
+            severity = Severity.ERROR if reported else None
+            why = ", and PCI in Placement passes over it" if reported else ""
+            yield finding(Code.PHYSICAL_NETWORK_ON_GPU, place=line.place, severity=severity, why=why)
 
 
 @check("Devices of the hosts")

@@ -201,13 +201,10 @@ def limits(subject: LintSubject) -> Iterator[Finding]:
 
 
 def _refused(setting: Setting, option: Option, fault: str) -> Finding:
-    return finding(
-        Code.OPTION_VALUE_REFUSED,
-        **_assigned(setting),
-        value="its value (not shown)" if is_secret(option.path) else repr(clipped(setting.value)),
-        error="oslo.config refuses it" if is_secret(option.path) else " ".join(fault.split()),
-        limits=f": {option.type.limits}" if option.type.limits else f" of type {option.type.name}",
-    )
+    value = "its value (not shown)" if is_secret(option.path) else repr(clipped(setting.value))
+    error = "oslo.config refuses it" if is_secret(option.path) else " ".join(fault.split())
+    limits = f": {option.type.limits}" if option.type.limits else f" of type {option.type.name}"
+    return finding(Code.OPTION_VALUE_REFUSED, **_assigned(setting), value=value, error=error, limits=limits)
 
 
 def _with_defaults(setting: Setting, table: OptionTable) -> str | None:

@@ -35,12 +35,9 @@ def candidates(subject: LintSubject) -> Iterator[Finding]:
     for source in sources if needed else ():
         missing = [advice for advice in needed if not _is_fulfilled(source.configuration.last(advice.option), advice)]
         if missing:
-            yield finding(
-                Code.CANDIDATES_UNLIMITED,
-                place=source.label,
-                options=", ".join(f"[{a.option.group}] {a.option.name}" for a in missing),
-                lines=", ".join(f"[{a.option.group}] {a.option.name} = {a.value}" for a in missing),
-            )
+            options = ", ".join(f"[{a.option.group}] {a.option.name}" for a in missing)
+            lines = ", ".join(f"[{a.option.group}] {a.option.name} = {a.value}" for a in missing)
+            yield finding(Code.CANDIDATES_UNLIMITED, place=source.label, options=options, lines=lines)
     if needed and not sources:
         yield finding(Code.PLACEMENT_NOT_CHECKED, place="placement.conf")
 

@@ -228,9 +228,8 @@ class AnsibleInventory:
             self._manager.subset(self._limit(limit, known, ranges) if limit else None)
             for pattern in chosen:
                 if pattern[0] not in "!&" and not self._hosts(pattern):
-                    raise UsageError(
-                        f"no host of the inventory matches {pattern!r}", where=self._sources, remedy=self.known_groups()
-                    )
+                    what = f"no host of the inventory matches {pattern!r}"
+                    raise UsageError(what, where=self._sources, remedy=self.known_groups())
             names = self._hosts(chosen or "all")
         if not names:
             raise UsageError("no host of the inventory is meant", where=self._sources, remedy=self.known_groups())
@@ -342,8 +341,5 @@ def _options(host: str, variable: str, text: str) -> Iterator[tuple[str, str | l
 
 
 def _refused(host: str, variable: str) -> HostError:
-    return HostError(
-        f"gpustack can't honour the variable {variable} of the inventory",
-        where=host,
-        remedy="remove it, or set options of SSH in ~/.ssh/config; the playbook facts.yml honours it, see --snapshot",
-    )
+    remedy = "remove it, or set options of SSH in ~/.ssh/config; the playbook facts.yml honours it, see --snapshot"
+    return HostError(f"gpustack can't honour the variable {variable} of the inventory", where=host, remedy=remedy)

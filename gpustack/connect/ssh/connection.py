@@ -101,11 +101,8 @@ class Connections:
                 channel.close()
             # paramiko raises arbitrary exceptions on malformed messages of a host.
             if isinstance(error, Exception) and not isinstance(error, GpustackError):
-                raise HostError(
-                    f"no SSH connection: {reason(error)}",
-                    where=target.name,
-                    remedy=f"check that an SSH server answers: ssh -v -- {quoted(target.hostname)}",
-                ) from error
+                remedy = f"check that an SSH server answers: ssh -v -- {quoted(target.hostname)}"
+                raise HostError(f"no SSH connection: {reason(error)}", where=target.name, remedy=remedy) from error
             raise
         return transport
 
@@ -146,11 +143,8 @@ class Connections:
         while hops and hops[0].jumps and len(hops) <= _MAX_JUMPS:
             hops[:0] = [self._config.target(name, jump=True) for name in hops[0].jumps]
         if len(hops) > _MAX_JUMPS:
-            raise HostError(
-                f"its jump hosts lead nowhere: {' → '.join(hop.name for hop in hops[:_MAX_JUMPS])} → …",
-                where=target.name,
-                remedy="look at ProxyJump in the SSH configuration",
-            )
+            what = f"its jump hosts lead nowhere: {' → '.join(hop.name for hop in hops[:_MAX_JUMPS])} → …"
+            raise HostError(what, where=target.name, remedy="look at ProxyJump in the SSH configuration")
         return tuple(hops)
 
     def _jump(self, hops: tuple[SshTarget, ...]) -> paramiko.Transport:

@@ -88,11 +88,8 @@ class KnownHosts:
         :raises HostError: if the key is revoked, unknown, or differs from the known keys.
         """
         if any(e.marker == _REVOKED and e.key == key for e in self._entries):
-            raise HostError(
-                f"shows a host key that {', '.join(map(str, self.files))} marks as revoked ({_fingerprint(key)})",
-                where=target.name,
-                remedy="don't connect: find out why this key is still in use",
-            )
+            what = f"shows a host key that {', '.join(map(str, self.files))} marks as revoked ({_fingerprint(key)})"
+            raise HostError(what, where=target.name, remedy="don't connect: find out why this key is still in use")
         known = [e.key for e in self._entries if e.marker is None and self._is_about(e, target)]
         if key in known:
             return

@@ -44,9 +44,8 @@ def run_program(transport: paramiko.Transport, name: str, program: bytes, option
     except HostError:
         raise
     except Exception as error:  # paramiko raises arbitrary exceptions on malformed messages of a host
-        raise HostError(
-            f"the connection broke while it was read: {reason(error)}", where=name, remedy="scan it again"
-        ) from error
+        what = f"the connection broke while it was read: {reason(error)}"
+        raise HostError(what, where=name, remedy="scan it again") from error
     if status != 0:
         raise _failed(name, status, complaint, options)
     return _document(output, name)
@@ -108,11 +107,8 @@ def _send(channel: paramiko.Channel, program: bytes, deadline: float) -> None:
 
 
 def _too_slow(name: str, timeout: float) -> HostError:
-    return HostError(
-        f"did not answer within {timeout:g} seconds",
-        where=name,
-        remedy="raise --timeout, or look what keeps the host busy",
-    )
+    remedy = "raise --timeout, or look what keeps the host busy"
+    return HostError(f"did not answer within {timeout:g} seconds", where=name, remedy=remedy)
 
 
 def _failed(
@@ -123,11 +119,8 @@ def _failed(
     :param other: a way to be root without sudo, for the remedy.
     """
     if _NO_PYTHON in complaint:
-        return HostError(
-            "has no Python 3.6 or later",
-            where=name,
-            remedy="install python3 there, as Ansible needs it too (apt-get install python3)",
-        )
+        remedy = "install python3 there, as Ansible needs it too (apt-get install python3)"
+        return HostError("has no Python 3.6 or later", where=name, remedy=remedy)
     if options.sudo and "sudo: not found" in complaint:
         return HostError("has no sudo", where=name, remedy=f"{other}, without --sudo")
     if options.sudo and "sudo:" in complaint:
@@ -138,11 +131,8 @@ def _failed(
             f" root, see docs/howto/scan-hosts.md), or {other}",
         )
     why = _last_line(complaint) or "it printed nothing"
-    return HostError(
-        f"the program ended with status {status}: {why}",
-        where=name,
-        remedy="look at that host's Python: ssh HOST python3 -I -S -c 'import json, socket'",
-    )
+    remedy = "look at that host's Python: ssh HOST python3 -I -S -c 'import json, socket'"
+    return HostError(f"the program ended with status {status}: {why}", where=name, remedy=remedy)
 
 
 def _document(output: bytes, name: str) -> dict[str, object]:

@@ -120,9 +120,8 @@ def _from_root(root: Path | None, *, keep: bool) -> Gathered:
         raw = collect("/" if root is None else str(root))
     except OSError as error:
         reason = error.strerror or str(error)
-        raise HostError(
-            f"can't be read: {reason}", where=name, remedy="name a directory that holds a host's files"
-        ) from error
+        remedy = "name a directory that holds a host's files"
+        raise HostError(f"can't be read: {reason}", where=name, remedy=remedy) from error
     if root is not None and raw.get("hostname") is None:
         raw["hostname"] = _host_name(root.resolve().name) or "unnamed"
     return _checked([name], {name: raw}, {}, keep=keep)

@@ -170,18 +170,14 @@ class SnapshotReader:
         known, (file, first) = self._hosts[host.hostname], self._places[host.hostname]
         if file == where:
             also = f", first in line {first.removeprefix(f'{where}:')}" if line != where else ""
-            raise SnapshotError(
-                f"host {host.hostname} is in it twice{also}", where=line, remedy="keep one of the two, or rename it"
-            )
+            remedy = "keep one of the two, or rename it"
+            raise SnapshotError(f"host {host.hostname} is in it twice{also}", where=line, remedy=remedy)
         times = known.read_at, host.read_at
         is_newer = None not in times and times[0] < times[1]  # type: ignore[operator]
         if known.model_copy(update={"collected_at": host.collected_at}) != host:
             if None in times or times[0] == times[1]:
-                raise SnapshotError(
-                    f"host {host.hostname}: {first} differs, and the times of the facts do not show which are newer",
-                    where=line,
-                    remedy="omit one of the two files, or scan the host again",
-                )
+                what = f"host {host.hostname}: {first} differs, and the times of the facts do not show which are newer"
+                raise SnapshotError(what, where=line, remedy="omit one of the two files, or scan the host again")
             files = (file, where) if is_newer else (where, file)
             self.differing.setdefault(files, []).append(host.hostname)
         return is_newer
@@ -198,11 +194,8 @@ def _documents(stream: BinaryIO, where: str) -> Iterator[tuple[str, str, dict[st
         return
     text = start + stream.read(MAX_BYTES + 1 - len(start))
     if len(text) > MAX_BYTES:
-        raise SnapshotError(
-            f"larger than {MAX_BYTES >> 20} MiB, and not one host per line",
-            where=where,
-            remedy="write one host per line: `gpustack scan --snapshot FILE --save NEW` of a part of the hosts",
-        )
+        remedy = "write one host per line: `gpustack scan --snapshot FILE --save NEW` of a part of the hosts"
+        raise SnapshotError(f"larger than {MAX_BYTES >> 20} MiB, and not one host per line", where=where, remedy=remedy)
     for place, document in _host_documents(_json(text, where), where):
         yield where, place, document, b""
 

@@ -112,9 +112,8 @@ class Tool:
     def __init__(self, file: BinaryIO, start: int, compression: Format) -> None:
         program = shutil.which(compression.tool)
         if program is None:
-            raise MissingToolError(
-                f"it is compressed with {compression.name}, and the program {compression.tool} is not installed"
-            )
+            what = f"it is compressed with {compression.name}, and the program {compression.tool} is not installed"
+            raise MissingToolError(what)
         file.seek(start)  # unbuffered: the program reads on from here
         self._process = subprocess.Popen(
             [program, "-dcq"], stdin=file, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL

@@ -180,9 +180,8 @@ class FlavorChange(_ChangeOfFlavor):
                 f" it may be incomplete: {reason.what}",
                 remedy="`gpustack flavor apply` completes a flavor of the spec, when no other run changes it",
             ) from reason
-        raise FlavorError(
-            f"{self.name} was not created, and nothing is left of it: {reason.what}", remedy=reason.remedy
-        ) from reason
+        what = f"{self.name} was not created, and nothing is left of it: {reason.what}"
+        raise FlavorError(what, remedy=reason.remedy) from reason
 
     def _change(self, api: Flavors) -> None:
         specs: Mapping[str, str | None] = self.wanted.get("extra_specs", {})

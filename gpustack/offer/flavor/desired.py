@@ -241,9 +241,8 @@ def _release_problems(spec: Spec, entry: Entry, release: Release) -> Iterator[Fi
         since = max(known[key].since, dict(known[key].values_since).get(value, 0))
         if release.major < since:
             first = releases.first_with(since)
-            yield finding(
-                Code.EXTRA_SPEC_NOT_IN_RELEASE, place=entry.name, what=f"{key}={value}", release=release, since=first
-            )
+            what = f"{key}={value}"
+            yield finding(Code.EXTRA_SPEC_NOT_IN_RELEASE, place=entry.name, what=what, release=release, since=first)
     if hides and keys.HIDE not in releases.extra_specs(release):
         yield finding(Code.EXTRA_SPEC_WITHOUT_NAMESPACE, place=entry.name, release=release)
     if flavor.tpm:

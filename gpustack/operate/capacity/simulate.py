@@ -177,9 +177,8 @@ def svg(outcomes: Sequence[Outcome]) -> str:
             share = outcome.tallies[flavor].share if flavor in outcome.tallies else 0.0
             color = _COLORS[number % len(_COLORS)]
             parts.append(_text(20, top + _BAR - 6, outcome.setting))
-            parts.append(
-                f'<rect x="{_LEFT}" y="{top}" width="{max(share * _SPAN, 1):.1f}" height="{_BAR}" fill="{color}"/>'
-            )
+            text = f'<rect x="{_LEFT}" y="{top}" width="{max(share * _SPAN, 1):.1f}" height="{_BAR}" fill="{color}"/>'
+            parts.append(text)
             parts.append(_text(_LEFT + share * _SPAN + 8, top + _BAR - 6, f"{share:.1%}"))
             top += _BAR + _GAP
         top += 26

@@ -97,9 +97,8 @@ class BootRequest:
         """
         flavor, image = self.named(name, prefix)
         if flavor and image and flavor != image:
-            raise FlavorRefusedError(
-                f"{prefix}:{name}={flavor} and the image's {prefix}_{name}={image} exclude each other"
-            )
+            what = f"{prefix}:{name}={flavor} and the image's {prefix}_{name}={image} exclude each other"
+            raise FlavorRefusedError(what)
         return flavor or image
 
     def resource(self, name: str) -> int:
@@ -265,9 +264,8 @@ def _nodes(request: BootRequest, number: int, dedicated: frozenset[int]) -> tupl
     placed, memory = _parts(request, "numa_cpus", _listed), _parts(request, "numa_mem", _memory)
     if not placed and not memory:
         if request.vcpus % number or request.ram % number:
-            raise FlavorRefusedError(
-                f"{counted(request.vcpus, 'vCPU')} and {request.ram} MiB are not divisible by {number} NUMA nodes"
-            )
+            what = f"{counted(request.vcpus, 'vCPU')} and {request.ram} MiB are not divisible by {number} NUMA nodes"
+            raise FlavorRefusedError(what)
         each = request.vcpus // number
         placed = [set(range(node * each, (node + 1) * each)) for node in range(number)]
         memory = [request.ram // number] * number
@@ -275,9 +273,8 @@ def _nodes(request: BootRequest, number: int, dedicated: frozenset[int]) -> tupl
     if len(placed) != number or len(memory) != number:
         raise FlavorRefusedError(f"hw:numa_cpus and hw:numa_mem must name all of {number} NUMA nodes")
     if every != list(range(request.vcpus)) or sum(memory) != request.ram:
-        raise FlavorRefusedError(
-            f"hw:numa_cpus and hw:numa_mem must add up to {counted(request.vcpus, 'vCPU')} and {request.ram} MiB"
-        )
+        what = f"hw:numa_cpus and hw:numa_mem must add up to {counted(request.vcpus, 'vCPU')} and {request.ram} MiB"
+        raise FlavorRefusedError(what)
     return tuple(
         GuestNode(shared=len(node - dedicated), dedicated=len(node & dedicated), memory=of_node)
         for node, of_node in zip(placed, memory, strict=True)

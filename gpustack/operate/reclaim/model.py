@@ -125,9 +125,8 @@ def rules_of(spec: Spec, project_id: Callable[[str], str]) -> Rules:
     """
     section = spec.reclaim
     if section is None:
-        raise SpecError(
-            "the spec has no section `reclaim`", remedy="add reclaim: {projects: [NAME], idle_after: {shutoff: 7d}}"
-        )
+        remedy = "add reclaim: {projects: [NAME], idle_after: {shutoff: 7d}}"
+        raise SpecError("the spec has no section `reclaim`", remedy=remedy)
     states = section.idle_after.model_dump(exclude_none=True)
     return Rules(
         aliases=frozenset(alias for model in spec.models for alias in _requested(spec, model)),

@@ -49,12 +49,8 @@ class HeldGpu(Chain):
         if not self.broken:
             return None
         have = [name for name, has in self.records.items() if has]
-        return finding(
-            _CODES[self.broken],
-            place=f"{self.instance} {self.address}".strip(),
-            others=f"it is in: {', '.join(have)}" if have else "no record has it",
-            instance=self.instance,
-        )
+        code, others = _CODES[self.broken], (f"it is in: {', '.join(have)}" if have else "no record has it")
+        return finding(code, place=f"{self.instance} {self.address}".strip(), others=others, instance=self.instance)
 
 
 def held_gpus(

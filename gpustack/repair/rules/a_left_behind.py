@@ -22,8 +22,5 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
         if case.up:
             yield case.judged(Status.HEALS, "nova-compute is up, and frees the row in its next periodic (60 seconds)")
         else:
-            yield case.judged(
-                Status.STALE,
-                "the instance is elsewhere, nothing moves it, and no nova-compute runs here that would free the row",
-                repair=Repair.FREE,
-            )
+            why = "the instance is elsewhere, nothing moves it, and no nova-compute runs here that would free the row"
+            yield case.judged(Status.STALE, why, repair=Repair.FREE)

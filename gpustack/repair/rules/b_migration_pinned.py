@@ -31,16 +31,8 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
                 advice="decide which side survives, reset the instance's state or rebuild it there, then plan again",
             )
         elif case.up:
-            yield case.judged(
-                Status.STALE,
-                "only the migration in error holds the device; set to failed, nova-compute frees it by itself",
-                repair=Repair.FAIL_MIGRATION,
-                migrations=pins,
-            )
+            why = "only the migration in error holds the device; set to failed, nova-compute frees it by itself"
+            yield case.judged(Status.STALE, why, repair=Repair.FAIL_MIGRATION, migrations=pins)
         else:
-            yield case.judged(
-                Status.STALE,
-                "the instance is elsewhere, its move ended in error, and no nova-compute here would free the row",
-                repair=Repair.FREE,
-                migrations=pins,
-            )
+            why = "the instance is elsewhere, its move ended in error, and no nova-compute here would free the row"
+            yield case.judged(Status.STALE, why, repair=Repair.FREE, migrations=pins)

@@ -38,8 +38,5 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
             )
         else:
             free = "nobody owns the device" if owner is None else "its owner is not on this host"
-            yield case.judged(
-                Status.STALE,
-                f"the compute node is deleted, so no nova-compute will ever touch the row again, and {free}",
-                repair=Repair.RETIRE,
-            )
+            why = f"the compute node is deleted, so no nova-compute will ever touch the row again, and {free}"
+            yield case.judged(Status.STALE, why, repair=Repair.RETIRE)

@@ -30,8 +30,5 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
                 advice="look at the instance's domain; see class L",
             )
         else:
-            yield case.judged(
-                Status.STALE,
-                "Nova does not manage a soft-deleted row any more, and still takes it for a device of the instance",
-                repair=Repair.CLEAR_DELETED,
-            )
+            why = "Nova does not manage a soft-deleted row any more, and still takes it for a device of the instance"
+            yield case.judged(Status.STALE, why, repair=Repair.CLEAR_DELETED)

@@ -21,17 +21,10 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
             continue
         case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))
         if case.up and (pins := pinning(view, owner)):
-            yield case.judged(
-                Status.STALE,
-                "no cell has a live instance with this uuid, and only its migration in error holds the device",
-                repair=Repair.FAIL_MIGRATION,
-                migrations=pins,
-            )
+            why = "no cell has a live instance with this uuid, and only its migration in error holds the device"
+            yield case.judged(Status.STALE, why, repair=Repair.FAIL_MIGRATION, migrations=pins)
         elif case.up:
             yield case.judged(Status.HEALS, "nova-compute is up, and frees the row in its next periodic (60 seconds)")
         else:
-            yield case.judged(
-                Status.STALE,
-                "no cell has a live instance with this uuid, and no nova-compute runs here that would free the row",
-                repair=Repair.FREE,
-            )
+            why = "no cell has a live instance with this uuid, and no nova-compute runs here that would free the row"
+            yield case.judged(Status.STALE, why, repair=Repair.FREE)

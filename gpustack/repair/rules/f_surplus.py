@@ -36,9 +36,5 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
                 advice="compare with the hostdevs of the instance's domain; cold-migrate it, which makes new claims",
             )
         else:
-            yield case.judged(
-                Status.STALE,
-                "the row's request is not one of the instance's, which has all the devices that it asks for",
-                repair=Repair.FREE,
-                stop=True,
-            )
+            why = "the row's request is not one of the instance's, which has all the devices that it asks for"
+            yield case.judged(Status.STALE, why, repair=Repair.FREE, stop=True)

@@ -27,12 +27,8 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
             if owner.requests is None:
                 yield case.judged(Status.UNDECIDED, f"the PCI requests of instance {owner.uuid} can't be read")
             elif beyond and row in beyond:
-                yield case.judged(
-                    Status.STALE,
-                    "the claim is for none of the instance's requests; a restart of nova-compute would allocate it",
-                    repair=Repair.FREE,
-                    stop=True,
-                )
+                why = "the claim is for none of the instance's requests; a restart of nova-compute would allocate it"
+                yield case.judged(Status.STALE, why, repair=Repair.FREE, stop=True)
             else:
                 yield case.judged(
                     Status.REPORT,
@@ -42,8 +38,5 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
         elif case.up:
             yield case.judged(Status.HEALS, "nova-compute is up, and frees the claim in its next periodic (60 seconds)")
         else:
-            yield case.judged(
-                Status.STALE,
-                "the instance is elsewhere, nothing moves it, and no nova-compute runs here that would free the claim",
-                repair=Repair.FREE,
-            )
+            why = "the instance is elsewhere, nothing moves it, and no nova-compute runs here that would free the claim"
+            yield case.judged(Status.STALE, why, repair=Repair.FREE)

@@ -43,12 +43,8 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
                 f"--unblock {quoted(f'{view.node.host}/{row.address}')} --stopped {quoted(view.node.host)}",
             )
         else:
-            yield case.judged(
-                Status.STALE,
-                "no relative of the function is taken, and the operator wants the function back (--unblock)",
-                repair=Repair.UNBLOCK,
-                stop=True,
-            )
+            why = "no relative of the function is taken, and the operator wants the function back (--unblock)"
+            yield case.judged(Status.STALE, why, repair=Repair.UNBLOCK, stop=True)
 
 
 def _out_of_service(view: NodeView, row: PciRow, clock: Clock) -> str:

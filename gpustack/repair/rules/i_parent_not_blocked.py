@@ -24,9 +24,5 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
                 Status.PROTECTED, "; ".join(moving) or "a virtual function was written within the grace time"
             )
         else:
-            yield case.judged(
-                Status.STALE,
-                f"virtual function {taken[0].address} is taken: the physical function must not go to another guest",
-                repair=Repair.BLOCK_PARENT,
-                stop=True,
-            )
+            why = f"virtual function {taken[0].address} is taken: the physical function must not go to another guest"
+            yield case.judged(Status.STALE, why, repair=Repair.BLOCK_PARENT, stop=True)

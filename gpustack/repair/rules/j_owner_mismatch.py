@@ -26,14 +26,7 @@ def _decision(case: Case) -> Verdict:
             return case.verdict(Status.STALE, because, repair=Repair.RESTART)
         return case.verdict(Status.HEALS, f"{because} again", starts=True)
     if renamed(case.view, case.owner) and lacks(case.view, case.owner):
-        return case.verdict(
-            Status.REPORT,
-            "the owner is on this node and lacks a device: it may be using this one",
-            advice="look at the instance's domain; see class L",
-        )
-    return case.verdict(
-        Status.STALE,
-        "the device is free, and the owner that the row names does not lack one",
-        repair=Repair.CLEAR_OWNER,
-        stop=True,
-    )
+        why = "the owner is on this node and lacks a device: it may be using this one"
+        return case.verdict(Status.REPORT, why, advice="look at the instance's domain; see class L")
+    why = "the device is free, and the owner that the row names does not lack one"
+    return case.verdict(Status.STALE, why, repair=Repair.CLEAR_OWNER, stop=True)

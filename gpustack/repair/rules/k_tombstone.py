@@ -19,10 +19,7 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
         if row.instance_uuid is not None:
             yield case.judged(Status.REPORT, "the row was being removed and names an owner: a person must look")
         elif case.up:
-            yield case.judged(
-                Status.STALE,
-                "nova-compute soft-deletes the row when it starts; a device still there returns at the next start",
-                repair=Repair.RESTART,
-            )
+            why = "nova-compute soft-deletes the row when it starts; a device still there returns at the next start"
+            yield case.judged(Status.STALE, why, repair=Repair.RESTART)
         else:
             yield case.judged(Status.HEALS, "nova-compute soft-deletes the row when it starts again", starts=True)

@@ -208,9 +208,8 @@ def _protection(held: _Held) -> list[str]:
     view, clock, owner, move = held.view, held.clock, held.owner, held.move
     reasons = in_flight(owner)
     if view.host_state(clock) is not HostState.UP:
-        reasons.append(
-            "no nova-compute runs there: nothing can be booted on it, and it may put this right when it starts"
-        )
+        why = "no nova-compute runs there: nothing can be booted on it, and it may put this right when it starts"
+        reasons.append(why)
     if move and move["status"] not in TERMINAL:
         reasons.append(f"migration {move['id']} is {move['status']}")
     if move and clock.recent(move["updated_at"]):

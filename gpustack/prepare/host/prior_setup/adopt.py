@@ -80,11 +80,8 @@ def adopt(host: Host, traces: Iterable[Trace]) -> Outcome:
         if after is not None:
             files[path] = file.model_copy(update={"text": after, "mtime_ns": None})
     if len(written(entries).encode()) > TEXT_LIMIT:  # the collector would not read all of it
-        raise HostError(
-            "the files with what was set up by hand are too large to be kept for an undo",
-            where=host.hostname,
-            remedy="take the lines that the plan names out by hand",
-        )
+        what = "the files with what was set up by hand are too large to be kept for an undo"
+        raise HostError(what, where=host.hostname, remedy="take the lines that the plan names out by hand")
     operations = tuple(_operations(host, entries, reasons))
     return operations, tuple(findings), host.model_copy(update={"files": files})
 
@@ -283,11 +280,8 @@ def journalled(host: Host) -> dict[str, Taken]:
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         is_ours = False
     if not is_ours:
-        raise HostError(
-            "the journal of adopted configuration is malformed",
-            where=host.at(ADOPTED),
-            remedy=f"restore the lines in it by hand, then remove {ADOPTED}",
-        )
+        remedy = f"restore the lines in it by hand, then remove {ADOPTED}"
+        raise HostError("the journal of adopted configuration is malformed", where=host.at(ADOPTED), remedy=remedy)
     return journal_entries
 
 
