@@ -206,8 +206,7 @@ def _taken(cloud: Connection, holder: Callable[[], LockHolder], warn: Callable[[
         else:
             _name(cloud, aggregate, holder())
             return aggregate
-        present = compute.lock(cloud)
-        if present is None:
+        if (present := compute.lock(cloud)) is None:
             continue
         other = LockHolder.of(present)
         if other.is_stale or other.state == holder().state:

@@ -66,8 +66,7 @@ def change_of(
     :param payload: what it recorded when it began.
     :raises JournalError: if gpustack does not make such a change.
     """
-    kind = kinds.get(line.kind)
-    if kind is None:
+    if (kind := kinds.get(line.kind)) is None:
         raise JournalError(f"unknown kind of change {line.kind!r}", where=where, remedy=RESTORE)
     change = kind.from_record({**line.model_dump(), "id": new_id or line.id, "payload": payload})
     if reason := _malformed(change) or change.permitted():

@@ -154,8 +154,7 @@ def _requests(
     mix = mix_of(parsed_args.simulate)
     if unknown := mix.keys() - demands.keys():
         raise ValueError(f"the spec has no flavor {sorted(unknown)[0]!r}; its flavors: {', '.join(demands)}")
-    total = gpus(hosts, [demands[name] for name in mix])
-    if not total:
+    if not (total := gpus(hosts, [demands[name] for name in mix])):
         raise ValueError("no GPU of these flavors is free; --empty replays as if there were no instances")
     count = parsed_args.requests
     stream = poisson(mix, demands, gpus=total, load=parsed_args.load, life=100, number=count, seed=parsed_args.seed)

@@ -111,8 +111,7 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
     def _asked(self, parsed_args: argparse.Namespace) -> Iterator[str]:
         """The hosts that answered, and why others did not; without --ask-hosts, the hosts that apply will query."""
         if self._answers is None:
-            hosts = sorted({host for verdict in self._plan.repairs for host in verdict.asks})
-            if hosts:
+            if hosts := sorted({host for verdict in self._plan.repairs for host in verdict.asks}):
                 yield f"apply asks over SSH, as root or with --sudo: {', '.join(hosts)}; --ask-hosts shows who answers"
             return
         silent = [(host, f"{host} can't be asked: {u.gap}") for host, u in sorted(self._answers.items()) if u.gap]
@@ -136,8 +135,7 @@ def held_lines(verdicts: Iterable[Verdict], *, complete: bool) -> Iterator[str]:
             f"instance {waiting.instance}: {waiting.task or 'a migration'} without progress for "
             f"{waiting.age.total_seconds():.0f} seconds, on {hosts}; still protected: {because}"
         )
-    young = [verdict.again for verdict in protected if verdict.again is not None]
-    if young:
+    if young := [verdict.again for verdict in protected if verdict.again is not None]:
         yield f"{len(young)} changed within the grace time: plan again after {max(young):%F %T} UTC"
     hidden = len([verdict for verdict in verdicts if verdict.status in QUIET])
     if hidden and not complete:
@@ -214,8 +212,7 @@ gpustack cleanup apply --sql"""
         self._plan = _current_plan(sources, selection, cloud)
         options.require_known_hosts(self._plan, sources, selection)
         repairs = [v.to_dict() for v in self._plan.repairs] if saved is None else selection.of_planned(saved, sources)
-        wanted = repairs[: parsed_args.max_count]
-        if not wanted:
+        if not (wanted := repairs[: parsed_args.max_count]):
             if parsed_args.check and parsed_args.format != "text":
                 self.show_data([], parsed_args.format)
             self.report(f"nothing to repair: {self._plan.checked}")

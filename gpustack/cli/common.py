@@ -227,8 +227,7 @@ class Command(command.Command):
         """
         if "_gathered" not in vars(self) or not (failures := self._gathered.failures):
             return
-        total = len(failures) + len(self._gathered.hosts)
-        if total == 1:
+        if (total := len(failures) + len(self._gathered.hosts)) == 1:
             raise failures[0].error
         for group in host_groups([(failure.host, f"{failure.error}") for failure in failures]):
             self.report(group.text, error=True)

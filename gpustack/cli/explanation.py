@@ -59,8 +59,7 @@ def of_message(text: str) -> Explanation:
 
 def _message(text: str) -> Iterator[str]:
     """The sign of a message: its meaning, remedy and source."""
-    found = table().events(lines(text))
-    if not found:
+    if not (found := table().events(lines(text))):
         raise UsageError("no sign matches this message", remedy="pass the complete message, as dmesg prints it")
     event = found[-1]
     matched = [table().match([line.text], set(TOKEN.findall(line.text))) for line in normalised(lines(text))]

@@ -126,15 +126,13 @@ def _lines(needs: GuestRequirement) -> Iterator[str]:
         yield f"  NVIDIA driver: no single driver: {needs.conflict}"
     if needs.nvidia:
         yield f"  NVIDIA driver: {needs.nvidia}"
-        best = recommended(needs.nvidia)
-        if best:
+        if best := recommended(needs.nvidia):
             first = needs.nvidia.first_of(best[0])
             yield f"  recommended: R{best[0]}, {best[1]} kernel modules" + (f", {first} or later" if first else "")
     if needs.vgpus:
         yield f"  vGPU ({', '.join(needs.vgpus)}): NVIDIA's licensed guest driver of the host's vGPU release"
         yield "  licence: a client configuration token in /etc/nvidia/ClientConfigToken"
-    unknown = [f"{need.model} ({' and '.join(need.unknown)})" for need in needs.models if need.unknown]
-    if unknown:
+    if unknown := [f"{need.model} ({' and '.join(need.unknown)})" for need in needs.models if need.unknown]:
         yield f"  unknown: {', '.join(unknown)}"
     for module, kernel in needs.linux.items():
         yield f"  Linux driver: {module}" + (f", Linux {kernel} or later" if kernel else "")

@@ -76,8 +76,7 @@ gpustack host plan gpustack.yaml --root /mnt/image -f json"""
 
     def after(self, parsed_args: argparse.Namespace) -> None:
         """Report unreadable hosts and blocked plans."""
-        refused = [plan.host for plan in self._plans if plan.refused]
-        if refused:
+        if refused := [plan.host for plan in self._plans if plan.refused]:
             for failure in self._gathered.failures:
                 self.report(str(failure.error), error=True)
             count = "the plan is" if len(self._plans) == 1 else f"{len(refused)} of {len(self._plans)} plans are"

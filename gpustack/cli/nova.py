@@ -113,8 +113,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         names = in_spec(parsed_args, spec, [host.hostname for host in hosts], self.report)
         spec_hosts = tuple(host for host in hosts if host.hostname in names)
         known = {host.hostname for host in spec_hosts}
-        missing = sorted(set(only or ()) - known)
-        if missing:
+        if missing := sorted(set(only or ()) - known):
             files = ", ".join(map(str, parsed_args.snapshot))
             problem = f"no facts of {', '.join(missing)} in {files}, or no pattern of the spec fits"
             raise UsageError(problem, remedy="`gpustack scan HOST --save FILE` gathers facts")

@@ -39,8 +39,7 @@ gpustack quota show --project research"""
         """One row for each project and model."""
         models = wanted(load_spec(parsed_args.spec)).models if parsed_args.spec else {}
         present, (projects, everyone) = self._read(LimitsCloud(self.connection(parsed_args)), parsed_args)
-        rows = list(shares(present, projects, models))
-        if not rows:
+        if not (rows := list(shares(present, projects, models))):
             missing = "limit for a GPU" if present.defaults else "limits, so no unified limits"
             self._findings = [finding(Code.NO_GPU_LIMITS, place="Keystone", missing=f"no registered {missing}")]
         if not present.complete:

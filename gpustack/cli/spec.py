@@ -62,8 +62,7 @@ class SpecCheckCommand(common.ShowOne):
         """Print one line for people, unless another format or a column is requested."""
         if parsed_args.formatter != "table" or parsed_args.columns:
             return int(super().produce_output(parsed_args, column_names, data))
-        spec = self._examination.spec
-        if spec is not None:
+        if (spec := self._examination.spec) is not None:
             models, hosts = counted(len(spec.models), "model"), counted(len(spec.hosts), "host pattern")
             print(f"{parsed_args.spec}: valid, {models}, {hosts}", file=self.app.stdout)
         return 0

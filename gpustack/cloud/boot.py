@@ -54,8 +54,7 @@ def boot(cloud: Connection, uuid: str) -> BootRecord | None:
     doing = "read an instance"
     newer = (SILENT_CELLS, SERVER_GROUPS, PINNED_ZONE, IMAGE_PROPERTIES, HINTS)
     version = newest(cloud, EMBEDDED_FLAVOR, *newer, doing=doing)
-    content = find(cloud, "compute", f"/servers/{uuid}", doing, version=version)
-    if content is None:
+    if (content := find(cloud, "compute", f"/servers/{uuid}", doing, version=version)) is None:
         return None
     with well_formed(doing):
         entry = content["server"]

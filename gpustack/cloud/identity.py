@@ -43,8 +43,7 @@ def names(cloud: Connection, kind: str, ids: Collection[str]) -> Names:
 
     :param kind: ``projects`` or ``users``.
     """
-    wanted = {entry for entry in ids if entry}
-    if not wanted:
+    if not (wanted := {entry for entry in ids if entry}):
         return Names()
     doing = f"list {kind}"
     try:

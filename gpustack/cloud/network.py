@@ -38,8 +38,7 @@ def ports_of(connection: Connection, host: str) -> Ports:
     """Return the ports on devices of a host's instances, in one request. Errors become ``unknown``."""
     try:
         with translated_errors(_DOING):
-            base = _endpoint(connection)
-            if base is None:
+            if (base := _endpoint(connection)) is None:
                 return Ports(none="the cloud has no network service, so none is a device's")
             query = {"binding:host_id": host, "fields": ["device_id", "binding:vnic_type", "binding:host_id"]}
             answer = connection.session.get(f"{base}/ports", params=query, raise_exc=False)
@@ -56,8 +55,7 @@ def _endpoint(connection: Connection) -> str | None:
     signed_in = isinstance(connection.session.auth, BaseIdentityPlugin)
     if not signed_in and not connection.config.config.get("network_endpoint_override"):
         return None  # without Keystone there is no catalogue, and the SDK returns one endpoint for all services
-    endpoint = connection.endpoint_for("network")
-    if not endpoint:
+    if not (endpoint := connection.endpoint_for("network")):
         return None
     base = str(endpoint).rstrip("/")
     return base if base.endswith(_VERSION) else base + _VERSION

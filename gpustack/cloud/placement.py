@@ -438,8 +438,7 @@ def _change_traits(cloud: Connection, provider: str, trait: str, *, wanted: bool
     """Replace the traits of a provider; nova-compute, which changes others, keeps them."""
     doing = "change the traits of a host"
     for _attempt in range(_ATTEMPTS):
-        known = traits(cloud, provider)
-        if known is None:
+        if (known := traits(cloud, provider)) is None:
             raise CloudError("the resource provider of the host is gone", remedy="run the command again")
         present, generation = known
         after = sorted(present | {trait} if wanted else present - {trait})

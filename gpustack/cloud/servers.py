@@ -257,8 +257,7 @@ def server(cloud: Connection, uuid: str) -> Server | None:
     """
     doing = "read an instance"
     version = newest(cloud, microversions.EMBEDDED_FLAVOR, microversions.SILENT_CELLS, doing=doing)
-    content = find(cloud, "compute", f"/servers/{uuid}", doing, version=version)
-    if content is None:
+    if (content := find(cloud, "compute", f"/servers/{uuid}", doing, version=version)) is None:
         return None
     with well_formed(doing):
         return server_of(content["server"])
@@ -383,8 +382,7 @@ def steps_of(cloud: Connection, uuid: str, request_id: str) -> list[ActionStep]:
     doing = "read the result of an action"
     version = newest(cloud, microversions.ACTION_TIMES, microversions.ACTION_ERRORS, doing=doing)
     path = f"/servers/{uuid}/os-instance-actions/{request_id}"
-    content = find(cloud, "compute", path, doing, version=version)
-    if content is None:
+    if (content := find(cloud, "compute", path, doing, version=version)) is None:
         return []
     with well_formed(doing):
         events = content["instanceAction"].get("events") or []

@@ -387,8 +387,7 @@ def _entries(spec: Spec, service: HostVerdicts, placement: Placement, release: R
     """The device_spec of one host: by ids if all functions with these ids are offered alike, else by address."""
     entries: list[DeviceEntry] = []
     for name, model in spec.models.items():
-        assigned = [t for t in service.offered if t.model == name]
-        if not assigned:
+        if not (assigned := [t for t in service.offered if t.model == name]):
             continue
         ids = model.ids
         with_ids = {f.address for f in assigned[0].host.pci if (f.vendor, f.product) == ids}

@@ -308,8 +308,7 @@ def _sources(
 ) -> Iterable[Source]:
     """The configuration of each service on the host, parsed in memory; nothing is written to the controller's disk."""
     for service in services:
-        paths = _read_by(service, files, container)
-        if paths:
+        if paths := _read_by(service, files, container):
             arguments = started.get(service)
             with_files = None if arguments is None else any(word.startswith("--config-file=") for word in arguments)
             yield Source(

@@ -182,8 +182,7 @@ def _candidate_findings(counts: Requested, release: Release, placement: Placemen
     """The options of Placement that flavors with several GPUs need."""
     if placement != "schedule" or not counts.explodes:
         return
-    known = [advice.option for advice in CANDIDATES if advice.option.known_to(release)]
-    if known:
+    if known := [advice.option for advice in CANDIDATES if advice.option.known_to(release)]:
         names = ", ".join(f"[{option.group}] {option.name}" for option in known)
         yield finding(Code.PLACEMENT_NEEDS_LIMIT, place="placement.conf", count=counts.largest, options=names)
     else:

@@ -119,8 +119,7 @@ def content(markers: Mapping[str, int], traits: Mapping[str, Sequence[str]]) -> 
 
 def text(markers: Mapping[str, int], traits: Mapping[str, Sequence[str]]) -> str | None:
     """The text of the file; None if the host needs none. The parameters are those of :func:`content`."""
-    made = content(markers, traits)
-    if made is None:
+    if (made := content(markers, traits)) is None:
         return None
     import yaml
 

@@ -229,8 +229,7 @@ def _beside(setting: Setting, directories: Collection[Path]) -> bool:
 
 def _template_in_the_way(setting: Setting, wanted: DesiredConfig, hosts: Sequence[Host]) -> Iterator[Finding]:
     """A device_spec beside the rendered ones whose devices are unknown until the template is evaluated."""
-    names = [host.hostname for host in hosts if wanted.has_devices(host.hostname)]
-    if names:
+    if names := [host.hostname for host in hosts if wanted.has_devices(host.hostname)]:
         conflict = "if the same cards match, Nova goes by the first entry that fits"
         why = f" on {listed(names, 5)}, and is a Jinja expression: {conflict}"
         yield _about(setting, Code.FOREIGN_LINE_IN_FORCE, why=why)

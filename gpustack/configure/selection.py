@@ -24,8 +24,7 @@ def doubts(spec: Spec, present: Collection[str], mediated: Collection[str], plac
             for name in spec.models:
                 if memory_of(spec.models[name]) is None:
                     yield finding(Code.MEMORY_UNKNOWN, place=f"models.{name}", model=name, alias=alias)
-        models = [name for name in spec.selected[alias] if name in present]
-        if not models:
+        if not (models := [name for name in spec.selected[alias] if name in present]):
             if not set(mediated).intersection(spec.selected[alias]):
                 yield finding(Code.SELECTION_WITHOUT_CARD, place=place)
             continue

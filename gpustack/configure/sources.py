@@ -192,8 +192,7 @@ def _service(name: str) -> str | None:
 
 def _sources(argument: str) -> list[Source]:
     services, text = split(argument)
-    paths = [Path(part) for part in text.split(":") if part]
-    if not paths:
+    if not (paths := [Path(part) for part in text.split(":") if part]):
         raise UsageError(f"{argument!r} names no path", remedy="write PATH or SERVICE=PATH")
     try:
         return _read(text, services, paths)
@@ -213,8 +212,7 @@ def _sources(argument: str) -> list[Source]:
 def _read(text: str, services: tuple[str, ...], paths: Sequence[Path]) -> list[Source]:
     services = services or guessed(paths[-1])
     of_services = ((tuple(file for p in paths for file in _read_by(name, p)), name) for name in services or READERS)
-    by_files = by_key((files, service) for files, service in of_services if files)
-    if not by_files:
+    if not (by_files := by_key((files, service) for files, service in of_services if files)):
         problem = f"no file there is for {' or '.join(f'nova-{service}' for service in services or SERVICES)}"
         raise NothingThereError(problem, where=text, remedy="name the service's own files")
     return [

@@ -139,8 +139,7 @@ def name_of(vendor: str, product: str, function: Function | None = None) -> str:
     if not vendor:
         return ""
     subsystem = (function.subsystem_vendor, function.subsystem_product) if function else (None, None)
-    card = catalogue.lookup(vendor, product, *subsystem)
-    if card is not None:
+    if (card := catalogue.lookup(vendor, product, *subsystem)) is not None:
         return card.full_name
     if (card := catalogue.card_of_function(vendor, product)) is not None:
         return f"{card.full_name} (virtual function)"

@@ -205,8 +205,7 @@ def _facts(index: Index) -> Iterator[Disagreement]:
         if spot not in index.rows and not device.mediated
     ]
     for node, address, ids, virtual in offered:
-        host = index.facts(node)
-        if host is None:
+        if (host := index.facts(node)) is None:
             continue
         place = f"{index.host_of(node)} {address}"
         function = host.functions.get(address)

@@ -318,8 +318,7 @@ def _offers(index: Index, host: str) -> bool:
 
 def _notes(index: Index, listed: list[Gpu], unlisted: list[str]) -> Iterator[str]:
     yield from _closed(index, listed)
-    shared = sorted({gpu.host for gpu in listed if not gpu.address and gpu.host})
-    if shared:
+    if shared := sorted({gpu.host for gpu in listed if not gpu.address and gpu.host}):
         silent = any(gap.source is Source.PLACEMENT for gap in index.answers.gaps)
         which = "whose devices Placement did not show" if silent else "that report no devices to Placement"
         yield (

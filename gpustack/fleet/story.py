@@ -38,8 +38,7 @@ def chosen(fleet: Fleet, host: str, address: str) -> Gpu:
     :raises PartialError: if one of them did not answer.
     """
     here = fleet.at(host)
-    match = next((gpu for gpu in here if gpu.address == address), None)
-    if match is not None:
+    if (match := next((gpu for gpu in here if gpu.address == address), None)) is not None:
         return match
     fleet.refuse_unknown(f"{host} has a GPU {address} in service")
     if here and not any(gpu.address for gpu in here):

@@ -113,8 +113,7 @@ def by_project(fleet: Fleet) -> list[Group]:
             group.states[State.ALLOCATED] += server.count
             group.total = (group.total or 0) + server.count
             group.servers.add(server.id)
-    rest = sum(gpu.used for gpu in fleet.gpus) - sum(group.total or 0 for group in groups.values())
-    if rest > 0:
+    if (rest := sum(gpu.used for gpu in fleet.gpus) - sum(group.total or 0 for group in groups.values())) > 0:
         groups[""] = Group(name="", total=rest, free=None, states=Counter({State.ALLOCATED: rest}))
     return [groups[name] for name in sorted(groups)]
 
@@ -132,8 +131,7 @@ def _notes(fleet: Fleet) -> Iterator[str]:
         free[count.host] += 0 if count.per_gpu else count.free or 0
     services = {gpu.host: gpu.service for gpu in fleet.gpus}
     for state in ("disabled", "down", "unmapped"):
-        hosts = sorted(host for host, number in free.items() if number and services.get(host) == state)
-        if hosts:
+        if hosts := sorted(host for host, number in free.items() if number and services.get(host) == state):
             yield (
                 f"free GPUs on hosts whose nova-compute is {state}, which no new instance gets:"
                 f" {sum(free[host] for host in hosts)} on {listed(hosts, 8)}"

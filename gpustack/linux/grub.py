@@ -231,8 +231,7 @@ class _State:
             for assignment in assignments:
                 self._assign(path, *assignment)
             return
-        first = words[0].plain
-        if first == "export":
+        if (first := words[0].plain) == "export":
             self._export(path, words)
         elif first == "unset" and all(word.plain and not word.plain.startswith("-") for word in words[1:]):
             self.values.update({word.plain: () for word in words[1:] if word.plain})
@@ -247,8 +246,7 @@ class _State:
 
     def _export(self, path: str, words: Sequence[Word]) -> None:
         for word in words[1:]:
-            assignment = word.assignment()
-            if assignment is not None:
+            if (assignment := word.assignment()) is not None:
                 # Unlike a plain assignment, an argument of export is subject to field splitting and globbing.
                 name, append, parts = assignment
                 if all(isinstance(p, Opaque) or p.quoted or _no_pattern(p) for p in parts) and not append:

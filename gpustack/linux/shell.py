@@ -97,8 +97,7 @@ class Word:
             if not isinstance(part, Literal) or part.quoted:
                 break
             head += part.text
-        match = _ASSIGNMENT.match(head)
-        if match is None:
+        if (match := _ASSIGNMENT.match(head)) is None:
             return None
         return match[1], match[2] == "+", tuple(_without_head(self.parts, match.end()))
 
@@ -236,8 +235,7 @@ class _Reader:
         start = self.line
         self._take()
         parts.add("", self.line, quoted=True)  # '' is an empty word
-        end = self.text.find("'", self.position)
-        if end < 0:
+        if (end := self.text.find("'", self.position)) < 0:
             raise UnreadableError("a single quote that is never closed", start)
         for piece in self.text[self.position : end].splitlines(keepends=True):
             parts.add(piece, self.line, quoted=True)

@@ -213,8 +213,7 @@ def files_of(path: Path, *, service: str | None = None) -> tuple[Path, ...]:
     if not path.is_dir():
         problem = "is neither a file nor a directory" if path.exists() else "there is no such file or directory"
         raise NothingThereError(problem, where=str(path), remedy="check the path")
-    files = selected((*path.glob("*.conf"), *path.glob("*.conf.d/*.conf")), path, service=service)
-    if not files:
+    if not (files := selected((*path.glob("*.conf"), *path.glob("*.conf.d/*.conf")), path, service=service)):
         what = "the directory holds no *.conf file"
         raise NothingThereError(what, where=str(path), remedy="name the files, or their directory")
     return files

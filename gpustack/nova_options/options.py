@@ -315,8 +315,7 @@ def option(path: str) -> Option:
 
     :raises KeyError: when no release has such an option.
     """
-    spans = _every(path)
-    if not spans:
+    if not (spans := _every(path)):
         raise KeyError(path)
     newest = spans[-1]
     return replace(
@@ -334,8 +333,7 @@ def _every(path: str) -> Sequence[Option]:
     for project in ("nova", "placement"):
         records = tables.table(_TABLES[project]).records
         found = [r for r in records if r["name"] == name and (r["group"] == group or group in r["group"])]
-        options = [option for record in found for option in _options(record) if option.group == group]
-        if options:
+        if options := [option for record in found for option in _options(record) if option.group == group]:
             return sorted(options, key=lambda entry: entry.since)
     return ()
 

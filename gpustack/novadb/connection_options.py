@@ -46,8 +46,7 @@ def accepted(url: sa.URL, where: str) -> sa.URL:
     :raises DatabaseError: for an option that is not allowed; its value may be a secret and is not shown.
     """
     kind = url.get_backend_name()
-    refused = sorted(set(url.query).difference(_ALLOWED[kind], _IGNORED))
-    if refused:
+    if refused := sorted(set(url.query).difference(_ALLOWED[kind], _IGNORED)):
         what = f"the connection has the option {refused[0][:64]!r}, which gpustack does not pass to the {kind} driver"
         remedy = f"remove it from the connection; allowed: {', '.join(sorted(_ALLOWED[kind]))}"
         raise DatabaseError(what, where=where, remedy=remedy)

@@ -30,8 +30,7 @@ class Address:
 
         :raises ValueError: if ``text`` is not a PCI address.
         """
-        match = _BDF.fullmatch(text)
-        if match is None:
+        if (match := _BDF.fullmatch(text)) is None:
             raise ValueError(f"{text!r} is not a PCI address (expected domain:bus:device.function, 0000:88:00.0)")
         fields = match.groupdict(default="0")
         return cls(*(int(fields[name], 16) for name in ("domain", "bus", "device", "function")))

@@ -271,8 +271,7 @@ def describe(
     >>> describe("10de", "ffff", "030200")
     'NVIDIA 3D controller [10de:ffff]'
     """
-    card = lookup(vendor, product, subsystem_vendor, subsystem_product)
-    if card is not None:
+    if (card := lookup(vendor, product, subsystem_vendor, subsystem_product)) is not None:
         return card.full_name
     kind = classes.word(pci_class)
     maker = vendor_name(vendor)

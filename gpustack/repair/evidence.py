@@ -229,8 +229,7 @@ def pinning(view: NodeView, owner: Owner) -> tuple[int, ...]:
 def evidence_lines(view: NodeView, row: PciRow, clock: Clock) -> list[str]:
     """Describe a row, its compute node, its owner, and the owner's devices on other hosts."""
     lines = [f"{words(row)}; last written {row.changed_at or 'at an unknown time'}", node_words(view, clock)]
-    owner = owner_of(view, row)
-    if owner is not None:
+    if (owner := owner_of(view, row)) is not None:
         lines.append(owner_words(owner))
         lines += [
             f"migration {m.id} ({m.migration_type}, {m.source_compute} to {m.dest_compute}) is {m.status}"
@@ -319,8 +318,7 @@ class Case:
 
     def held_back(self) -> Verdict | None:
         """Return a verdict if the owner is unknown or work is under way; None if the rule can decide."""
-        unknown = doubts(self.owner)
-        if unknown:
+        if unknown := doubts(self.owner):
             return self.verdict(Status.UNDECIDED, "; ".join(unknown))
         early = [reason for row in self.rows for reason in fresh(self.view, row, self.clock)]
         protected = [*in_flight(self.owner), *early]

@@ -138,8 +138,7 @@ def _row(row: Record) -> str:
 
 
 def _requests(text: str | None) -> str:
-    requests = parse_requests(text).requests
-    if requests is None:
+    if (requests := parse_requests(text).requests) is None:
         return f"not readable: {(text or '')[:80]!r}"
     texts = (f"{request.count} of {request.alias_name} ({request.request_id})" for request in requests)
     return ", ".join(texts) or "none"
@@ -169,8 +168,7 @@ def _hypervisor(usage: Usage, subject: Subject, host: str) -> Iterator[str]:
         elif not usage.gap:
             yield "no domain uses it"
     for uuid in sorted(subject.instances):
-        held = sorted(address for address, users in usage.users.items() if uuid in users)
-        if held:
+        if held := sorted(address for address, users in usage.users.items() if uuid in users):
             yield f"the domain of {uuid} uses {', '.join(held)}"
         elif not usage.gap:
             yield f"no running domain of {uuid} has a device"

@@ -150,8 +150,7 @@ def _in_use(question: Question, usage: Usage) -> Iterator[str]:
 
 
 def _stays(question: Question, usage: Usage, address: str, users: frozenset[str]) -> bool:
-    owner = (question.kept or {}).get(address)
-    if owner is not None:
+    if (owner := (question.kept or {}).get(address)) is not None:
         return users <= {owner, UNKNOWN}
     model = usage.functions.get(address)
     return model is not None and model not in question.rows.values()  # a device that Nova does not manage

@@ -65,8 +65,7 @@ def _without_start(verdict: Verdict, view: NodeView, clock: Clock) -> Verdict:
     wants = verdict.stop or verdict.repair is Repair.RESTART or verdict.starts or verdict.then
     if not wants or verdict.status not in (Status.STALE, Status.HEALS, Status.REPORT):
         return verdict
-    harm = _harm(view, clock)
-    if harm is None:
+    if (harm := _harm(view, clock)) is None:
         return verdict
     status, because, advice = harm
     return replace(

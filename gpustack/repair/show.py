@@ -97,8 +97,7 @@ def script(sources: Sources, repairs: Sequence[Verdict]) -> str:
     lines = ["-- Each statement must change exactly one row; roll its transaction back otherwise."]
     for cell in sources.cells:
         dialect = cell.database.url.get_dialect()(paramstyle="named")  # type: ignore[call-arg]  # no % is doubled
-        wanted_here = [verdict for verdict in repairs if verdict.cell == cell.name]
-        if not wanted_here:
+        if not (wanted_here := [verdict for verdict in repairs if verdict.cell == cell.name]):
             continue
         with snapshot(cell.database) as connection:
             written = [changes(verdict, relatives(connection, verdict), moment) for verdict in wanted_here]

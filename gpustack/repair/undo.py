@@ -38,8 +38,7 @@ def undo_repair(entry: JournalEntry, api: Repairing, begin: Begin | None) -> End
     :raises DatabaseError: if a database cannot be read or written.
     :raises JournalError: if the entry is damaged.
     """
-    cell = _cell_of(entry, api.sources.cells)
-    if cell is None:
+    if (cell := _cell_of(entry, api.sources.cells)) is None:
         return skipped(
             f"the repair was made in cell {entry.cell}, which is not among the named databases: name the --config-file "
             "or --db-url that it was made with; nothing was restored"

@@ -81,10 +81,9 @@ def _gpus(document: Document, path: Path, flavor: Mapping[str, Any], models: Map
         message = f"the catalogue has no generation {quoted(generation)}"
         yield document.problem((*path, "gpu", "generation"), message, suggestion=guess and quoted(guess))
     counts = flavor.get("count")
-    if isinstance(counts, list) and len(counts) <= MAX_LISTED:
-        twice = next((number for number in counts if counts.count(number) > 1), None)
-        if twice is not None:
-            yield document.problem((*path, "count"), f"{twice} is given twice")
+    several = counts if isinstance(counts, list) and len(counts) <= MAX_LISTED else []
+    if (twice := next((number for number in several if several.count(number) > 1), None)) is not None:
+        yield document.problem((*path, "count"), f"{twice} is given twice")
 
 
 def _sizes(document: Document, path: Path, flavor: Mapping[str, Any]) -> Iterator[Problem]:
@@ -143,8 +142,7 @@ def _name(document: Document, path: Path, name: str, flavor: Mapping[str, Any]) 
             message = f"several counts make several flavors: put {{count}} into the {key}"
             name_path = path if key == "name" else (*path, key)
             yield document.problem(name_path, message, at_key=True)
-    odd = next((c for c in name if not _is_printable(c)), None)
-    if odd is not None:
+    if (odd := next((c for c in name if not _is_printable(c)), None)) is not None:
         message = f"Nova does not allow U+{ord(odd):04X} in a flavor's name"
         yield document.problem(path, message, at_key=True)
     elif len(named(name, 64)) > _MAX_NAME:

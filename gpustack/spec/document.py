@@ -213,11 +213,9 @@ def is_text(plain: str) -> bool:
 def read(source: str | bytes) -> Document:
     """Read one YAML document. Problems are collected in ``problems``; nothing is raised."""
     document = Document()
-    text = _decode(source, document)
-    if text is None:
+    if (text := _decode(source, document)) is None:
         return document
-    root = _compose(text, document)
-    if root is not None:
+    if (root := _compose(text, document)) is not None:
         document.data = _Converter(document).value(root, ())
     return document
 

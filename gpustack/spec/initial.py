@@ -279,8 +279,7 @@ def _hosts(models: Mapping[str, set[str]], switched: set[str], *, order: Sequenc
 
 def _note(text: str, hosts: Iterable[str]) -> list[str]:
     """A comment about hosts that the spec omits."""
-    patterns = fold(hosts)
-    if not patterns:
+    if not (patterns := fold(hosts)):
         return []
     return ["", f"# {text} {printable(listed(patterns, 8), keep='')}."]
 

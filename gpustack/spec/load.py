@@ -42,8 +42,7 @@ def at(path: Path, data: object) -> Node | None:
     """The part of the schema for a path of ``data``; None if the schema has none."""
     node = resolve(schema())
     for step in path:
-        below = _step(_variant(node, data), step)
-        if below is None:
+        if (below := _step(_variant(node, data), step)) is None:
             return None
         node = resolve(below)
         data = _child(data, step)
@@ -186,8 +185,7 @@ def examine(text: str | bytes, where: str) -> Examination:
     spec: Spec | None = None
     problems = list(document.problems)
     if document.values:
-        faults = list(_version(document))
-        if not faults:
+        if not (faults := list(_version(document))):
             spec, faults = _validated(document)
             faults.extend(check(document))
         # At the position of a YAML error, errors of the schema add nothing.

@@ -19,8 +19,7 @@ def size_kib(request: str) -> int | None:
     """Return the page size of ``1GB`` or ``2048`` (KiB) in KiB; None for any other request."""
     if request.isdecimal():
         return int(request)
-    match = _SIZE.fullmatch(request)
-    if match is None:
+    if (match := _SIZE.fullmatch(request)) is None:
         return None
     in_bytes = int(match[1]) * 1024 ** _UNITS[match[2]] // (1 if match[3] == "B" else 8)
     return in_bytes // 1024 or None

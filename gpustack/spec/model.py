@@ -396,8 +396,7 @@ def with_groups(spec: Spec, groups: Mapping[str, Sequence[str] | None]) -> Spec:
                 models = tuple(dict.fromkeys((*other.models, *own.models)))
                 own = own.model_copy(update={"models": models, "options": other.options.overlaid(own.options)})
             entries[name] = own
-    tenancy = spec.tenancy
-    if tenancy is not None:
+    if (tenancy := spec.tenancy) is not None:
         aggregates = {name: named(entry) for name, entry in tenancy.aggregates.items()}
         tenancy = tenancy.model_copy(update={"aggregates": aggregates})
     networks = {name: named(network) for name, network in spec.networks.items()}

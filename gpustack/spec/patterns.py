@@ -148,8 +148,7 @@ class HostPattern:
         for part in self._parts:
             # From the leftmost position, * reaches everything that it reaches from others.
             starts = {min(positions)} if isinstance(part, _Any) else positions
-            positions = {end for start in starts for end in part.ends(name, start)}
-            if not positions:
+            if not (positions := {end for start in starts for end in part.ends(name, start)}):
                 return False
         return len(name) in positions
 
@@ -214,8 +213,7 @@ def _parse(text: str) -> HostPattern:
     parts: list[_Part] = []
     position = 0
     while position < len(text):
-        token = _TOKEN.match(text, position)
-        if token is None:
+        if (token := _TOKEN.match(text, position)) is None:
             raise ValueError(_unexpected(text, position))
         position = token.end()
         parts.append(_part(token))
@@ -234,8 +232,7 @@ def _part(token: re.Match[str]) -> _Part:
 
 
 def _unexpected(text: str, position: int) -> str:
-    character = text[position]
-    if character in "[]":
+    if (character := text[position]) in "[]":
         return "the brackets don't pair up; a range is written [01:16]"
     shown = repr(character) if character.isascii() else f"U+{ord(character):04X}"
     return f"{shown} is not used in host patterns (letters, digits, '_', '-', '.', ranges like [01:16], '*' and '?')"

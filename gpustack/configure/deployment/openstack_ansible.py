@@ -97,8 +97,7 @@ def _variables(job: Job, names: Sequence[str]) -> Iterator[tuple[str, dict[str, 
 
 def findings(job: Job, names: Sequence[str]) -> Iterator[Finding]:
     """Report variables files that gpustack's directory would hide, and variables that are set twice."""
-    below = job.into(job.directory)
-    if below is None:
+    if (below := job.into(job.directory)) is None:
         return
     for path, variables in _variables(job, names):
         for ending in _OTHER_NAMES:
@@ -158,8 +157,7 @@ def _replaced(assigned: Mapping[str, Any], variables: Mapping[str, Any]) -> Iter
 
 def _replaces_filters(section: Mapping[str, Any], needed: Collection[str]) -> bool:
     """Whether overrides set the scheduler's list without the required filters, replacing the list of the role."""
-    value = section.get("enabled_filters")
-    if value is None:
+    if (value := section.get("enabled_filters")) is None:
         return False
     listed = value if isinstance(value, list) else str(value).split(",")
     return not set(needed) <= {str(name).strip() for name in listed}
@@ -249,8 +247,7 @@ def _role_lines(variables: Mapping[str, Any]) -> Iterator[tuple[str, str, str, s
         listed = ",".join(str(name) for part in lists for name in part) if known else "{{ … }}"
         yield "scheduler", "filter_scheduler", "enabled_filters", given[0], [listed]
     variable = _MDEV_TYPES if _MDEV_TYPES in variables else "nova_enabled_vgpu_types"
-    types = [entry for entry in entries(variables, variable) if isinstance(entry, dict)]
-    if types:
+    if types := [entry for entry in entries(variables, variable) if isinstance(entry, dict)]:
         listed = ",".join(dict.fromkeys(str(entry.get("type")) for entry in types))
         yield "compute", "devices", "enabled_mdev_types", variable, [listed]
     for entry in types:

@@ -33,8 +33,7 @@ def files(job: Job, names: Sequence[str]) -> Iterator[RenderedFile]:
         job.wanted, job.services, filters=job.filters, carried=aliases, parts={"alias", "switches", "filters"}
     )
     conf: dict[str, Any] = {"nova": _values(rendered)}
-    hosts = _hosts(job, names)
-    if hosts:
+    if hosts := _hosts(job, names):
         conf["overrides"] = {"nova_compute": {"hosts": hosts}}
     yield _file(job, FILE, job.services, conf)
 

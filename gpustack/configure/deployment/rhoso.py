@@ -49,8 +49,7 @@ def files(job: Job, names: Sequence[str]) -> Iterator[RenderedFile]:
         documents = [document for name, data in _computes(job, names) for document in _service(name, data)]
         yield job.yaml(_DATA_PLANE, ("compute",), dumped(documents))
     control = tuple(service for service in CONTROL if service in job.services)
-    patch = _patch(job, control)
-    if patch:
+    if patch := _patch(job, control):
         readers = (*control, PLACEMENT) if job.placement else control
         yield job.yaml("controlplane.yaml", readers, dumped([patch]))
 
@@ -216,8 +215,7 @@ def sources(path: Path, document: Mapping[str, Any], *, own: bool = False) -> It
     template = _template_of(document)
     for service in CONTROL:
         for keys in _keys(service, _cells(template)):
-            text = _custom([template], keys)
-            if text:
+            if text := _custom([template], keys):
                 # The conductor of cell0 is the one above the cells (nova-operator, NovaConductorSpec).
                 reader = SUPER_CONDUCTOR if "cell0" in keys else service
                 yield _source(service, f"{path}:{'.'.join(keys)}", text, reader)

@@ -146,8 +146,7 @@ def _can(subject: LintSubject, line: AliasLine, entry: DeviceLine) -> bool:
 
 
 def _ids_fit(line: AliasLine, entry: DeviceLine) -> bool:
-    spec = entry.spec
-    if spec is None:
+    if (spec := entry.spec) is None:
         return False
     if spec.devname:
         return True

@@ -95,8 +95,7 @@ def _together(subject: LintSubject, name: str, lines: Sequence[AliasLine]) -> It
     ):
         yield finding(Code.ALIAS_LINES_UNDER_PLACEMENT, place=lines[-1].place, alias=name, count=len(lines))
     for line in lines[1:]:
-        why = _refused(first, line)
-        if why:
+        if why := _refused(first, line):
             yield finding(Code.ALIAS_LINES_INCOMPATIBLE, place=line.place, alias=name, other=first.place, why=why)
         else:
             yield finding(Code.ALIAS_DUPLICATE, place=line.place, alias=name, other=first.place)

@@ -183,16 +183,14 @@ def _matches(subject: LintSubject, entry: DeviceLine, address: str) -> bool:
     spec = entry.spec
     if spec is None or not is_address(address):
         return False
-    functions = [(host.functions.get(address), host) for host in subject.hosts_of(entry.source)]
-    if functions:
+    if functions := [(host.functions.get(address), host) for host in subject.hosts_of(entry.source)]:
         return any(function and spec.matches(function, host) for function, host in functions)
     return spec.address.fits(address) and not (spec.address.is_everything or spec.devname)
 
 
 def _addresses(subject: LintSubject, source: Source, type_: str) -> tuple[tuple[str, ...] | None, Setting | None]:
     """The addresses of a type and their line; None if the value depends on another option."""
-    setting = _of_section(subject, source, type_, "device_addresses")
-    if setting is None:
+    if (setting := _of_section(subject, source, type_, "device_addresses")) is None:
         return (), None
     return (None if setting.unknown else values(setting.value)), setting
 

@@ -127,8 +127,7 @@ def _wide(spec: DeviceSpec) -> str | None:
 def interface_names(subject: LintSubject) -> Iterator[Finding]:
     """Entries that name a network interface (devname)."""
     for line in subject.devices:
-        devname = line.data.get("devname")
-        if not devname:
+        if not (devname := line.data.get("devname")):
             continue
         if subject.on(REPORT, line.source):
             yield finding(Code.DEVNAME_UNDER_PLACEMENT, place=line.place, devname=devname)

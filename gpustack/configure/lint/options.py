@@ -29,8 +29,7 @@ def names(subject: LintSubject) -> Iterator[Finding]:
         table, unknown = subject.table(source), dict[str, list[Setting]]()
         configured = {setting.path for setting in source.configuration.settings}
         for setting in source.configuration.settings:
-            option = table.find(setting.group, setting.name)
-            if option is not None:
+            if (option := table.find(setting.group, setting.name)) is not None:
                 if setting.path != option.path and setting.name.replace("-", "_") != option.name:
                     both = (
                         "lines under both names add up" if option.kind == "multi" else "in one file, the new name wins"
@@ -154,8 +153,7 @@ def substitutions(subject: LintSubject) -> Iterator[Finding]:
             yield _refused(setting, option, f"its reference ${setting.names[0]} leads back to it")
             continue
         table = subject.table(source)
-        missing = [name for name in setting.names if _referenced(name, setting.group, table) is None]
-        if missing:
+        if missing := [name for name in setting.names if _referenced(name, setting.group, table) is None]:
             names = " and ".join(f"${name}" for name in missing)
             yield finding(Code.REFERENCE_UNKNOWN, **_assigned(setting), names=names)
         elif not is_secret(option.path):

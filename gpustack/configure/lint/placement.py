@@ -81,8 +81,7 @@ def switched_off(subject: LintSubject) -> Iterator[Finding]:
         setting = source.configuration.last(REPORT)
         if not REPORT.known_to(subject.release) or not setting or subject.on(REPORT, source):
             continue
-        before = [s for s in source.configuration.all(REPORT) if s.value.lower() in TRUE]
-        if before:
+        if before := [s for s in source.configuration.all(REPORT) if s.value.lower() in TRUE]:
             yield finding(Code.PLACEMENT_REPORT_OFF_AGAIN, place=setting.place, other=before[0].place)
 
 

@@ -65,8 +65,7 @@ def _file(setting: Setting, restricted: Collection[str]) -> Iterator[Finding]:
         return
     if named := sorted(name for text in texts for name in _flavors(text) if name in restricted):
         yield finding(Code.VENDOR_DATA_NAMES_FLAVORS, place=str(path), names=listed(named, _SHOWN))
-    lists = sorted(_lists(texts))
-    if lists:
+    if lists := sorted(_lists(texts)):
         yield finding(Code.VENDOR_DATA_LISTS_VANISH, place=str(path), keys=", ".join(lists))
 
 

@@ -65,8 +65,7 @@ class AnsibleConfiguration:
         :param directory: a private directory. Without a configuration, an empty one is created there: otherwise Ansible
             would read the one of the current directory.
         """
-        path = self.path
-        if path is None:
+        if (path := self.path) is None:
             path = directory / _NAME
             path.touch(mode=0o600)
         # ssh uses the first of several values of an option, and the command line before its configuration files.

@@ -65,8 +65,7 @@ def states(records: Sequence[HostRecord], playbook: str, *, checked: bool) -> di
 def verdict(records: Sequence[HostRecord], remedy: str) -> GpustackError | None:
     """The error for the most severe outcome; None if all hosts succeeded."""
     for outcome, error, state in _GRAVEST:
-        hosts = [record.host for record in records if record.outcome is outcome]
-        if hosts:
+        if hosts := [record.host for record in records if record.outcome is outcome]:
             summary = f"{len(hosts)} of {counted(len(records), 'host')} {state}: {listed(hosts, 8)}"
             return error(summary, remedy=remedy)
     return None

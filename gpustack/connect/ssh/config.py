@@ -257,8 +257,7 @@ def client_version() -> str:
 
     :raises HostError: if there is no ssh, or if it does not start.
     """
-    path = shutil.which("ssh")
-    if path is None:
+    if (path := shutil.which("ssh")) is None:
         problem = "there is no ssh in PATH, which Ansible runs for host apply, verify and undo"
         raise HostError(problem, remedy="apt install openssh-client, or dnf install openssh-clients")
     ran = subprocess.run([path, "-V"], capture_output=True, text=True, errors="replace", timeout=10, check=False)

@@ -134,8 +134,7 @@ def _entries(path: Path) -> Iterator[_Entry]:
         marker = fields.pop(0) if fields and fields[0].startswith("@") else None
         if len(fields) < 3 or fields[0].startswith("#") or marker not in (None, _REVOKED, _AUTHORITY):
             continue
-        key = _key(fields[1], fields[2])
-        if key is not None:
+        if (key := _key(fields[1], fields[2])) is not None:
             names = tuple(name if name.startswith("|") else name.lower() for name in fields[0].split(","))
             yield _Entry(names=names, key=key, marker=marker, place=f"{path}:{number}")
 

@@ -170,8 +170,7 @@ def is_integrated(host: Host, function: Function) -> bool:
     AMD graphics share a slot with other devices of the processor; before Zen they were at ``00:01``. Zhaoxin graphics
     are on bus 0.
     """
-    card = card_of(function)
-    if card is not None:
+    if (card := card_of(function)) is not None:
         return card.kind == "integrated"
     slot = function.bdf.slot
     on_bus_0 = slot.startswith("0000:00:")

@@ -88,8 +88,7 @@ class SharedParts:
 
     def _part(self, kind: type[FactsModel], document: dict[str, Any]) -> FactsModel:
         key = (kind, marshal.dumps(document, 2))  # version 2 depends on the values alone
-        part = self._parts.get(key)
-        if part is None:
+        if (part := self._parts.get(key)) is None:
             if len(self._parts) >= _MOST_SHARED:
                 self._parts.clear()
             part = self._parts[key] = kind.model_validate(document)

@@ -272,8 +272,7 @@ def _binding(host: Host, gpu: Gpu) -> Iterator[Finding]:
         yield finding(Code.READINESS_UNKNOWN, place=place, names=", ".join(unknown))
     needed = [need.function for need in needs(host, gpu)]  # CARD_FUNCTION_IN_USE and GROUP_IN_USE report these
     holding = (*(f for f in gpu.functions if is_host_driver(f.driver)), *in_the_way(host, gpu))
-    held = [f for f in holding if f not in needed]
-    if held:
+    if held := [f for f in holding if f not in needed]:
         drivers = [f"{f.driver}" if f is gpu.main else f"{f.driver} of {_called(gpu, f)}" for f in held]
         yield finding(Code.BOUND_TO_HOST_DRIVER, place=place, drivers=", ".join(drivers))
     free = [f for f in gpu.functions if f.driver is None and not unreadable(host, f"{_DEVICES}/{f.address}/driver")]

@@ -43,7 +43,6 @@ def _completeness(topology: Topology) -> Iterator[Finding]:
     host = topology.host
     if is_virtual_machine(host):
         yield finding(Code.TOPOLOGY_VIRTUAL, place=host.hostname)
-    missing = [bus.missing for box in topology.boxes for bus in box.buses if bus.missing]
-    if missing:
+    if missing := [bus.missing for box in topology.boxes for bus in box.buses if bus.missing]:
         bridges = listed(sorted({*missing}), _SHOWN)
         yield finding(Code.TOPOLOGY_INCOMPLETE, place=host.hostname, bridges=bridges)

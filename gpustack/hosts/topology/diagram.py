@@ -154,8 +154,7 @@ def document(topology: Topology, findings: Iterable[Finding] = ()) -> dict[str, 
 
 
 def _distances(table: Matrix) -> dict[str, dict[str, str]] | None:
-    distances = table.distances
-    if distances is None:
+    if (distances := table.distances) is None:
         return None
     return {
         gpu.address: {node.address: distances[gpu.address, node.address].value for node in table.columns}

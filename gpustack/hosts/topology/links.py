@@ -63,8 +63,7 @@ class Link:
 
     def __str__(self) -> str:
         """``x16 Gen1 of x16 Gen3``, or ``x8 Gen4, card x16 Gen5``; empty if nothing is known."""
-        now = str(self.now)
-        if not now:
+        if not (now := str(self.now)):
             return f"link unknown, of {self.limit}" if str(self.limit) else ""
         limited = "" if self.now.reaches(self.limit) else f" of {self.limit}"
         own = "" if self.limit.reaches(self.own) else f", card {self.own}"

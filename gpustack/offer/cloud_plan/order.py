@@ -169,14 +169,12 @@ class _Order:
         return set().union(*projects), gpus.union(change.about.get("resource_class", ANYBODY) for change in others)
 
     def _next(self) -> list[_Unit]:
-        ready = [unit for unit in self._waiting if unit.is_ready(self._done, self._known)]
-        if not ready:
+        if not (ready := [unit for unit in self._waiting if unit.is_ready(self._done, self._known)]):
             raise ValueError(f"changes need one another: {', '.join(key for u in self._waiting for key in u.keys)}")
         first = ""
         for candidate in self._candidates(ready):
             state = self._state.after(change for unit in candidate for change in unit.changes)
-            problem = breach(self._old, self._new, state.rights(self._projects))
-            if not problem:
+            if not (problem := breach(self._old, self._new, state.rights(self._projects))):
                 self._state = state
                 return candidate
             first = first or problem

@@ -91,8 +91,7 @@ class FlavorChange(_ChangeOfFlavor):
         return "" if self.seen and after and not before else super().foreign(api)
 
     def read(self, api: Flavors) -> Value:
-        found = api.get(self.id)
-        if found is None:
+        if (found := api.get(self.id)) is None:
             return None
         if self.seen is not None and self.wanted is not None:
             specs = {key: found.extra_specs.get(key) for key in self.wanted.get("extra_specs", ())}

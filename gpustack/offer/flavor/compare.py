@@ -105,8 +105,7 @@ def compare(
     findings: list[Finding] = []
     unchanged: list[str] = []
     for flavor in wanted:
-        current = by_name.get(flavor.name)
-        if current is None:
+        if (current := by_name.get(flavor.name)) is None:
             if other := ids.get(flavor.id or ""):
                 findings.append(finding(Code.FLAVOR_ID_TAKEN, place=flavor.name, id=flavor.id, other=other.name))
             else:
@@ -130,8 +129,7 @@ def _of_one(
 ) -> tuple[list[FlavorOperation], list[Finding]]:
     if not _may_change(current, choices):
         return [], [finding(Code.FLAVOR_NAME_TAKEN, place=flavor.name)]
-    differences = _differences(flavor, current)
-    if differences:
+    if differences := _differences(flavor, current):
         if flavor.name not in choices.replace:
             text = "; ".join(differences)
             return [], [finding(Code.FLAVOR_SIZES_FIXED, place=flavor.name, differences=text, name=flavor.name)]

@@ -82,8 +82,7 @@ def sizes_of(entry: Entry, shares: Sequence[HostShare]) -> tuple[Sizes | None, l
             share = auto(usable, getattr(flavor.reserve, size))
         fixed = getattr(flavor, size)
         sizes[size] = fixed if fixed is not None else None if share is None else share * entry.count
-    missing = [size for size, value in sizes.items() if value is None]
-    if missing:
+    if missing := [size for size, value in sizes.items() if value is None]:
         models = " and ".join(entry.models)
         return None, [finding(Code.FLAVOR_SIZE_UNKNOWN, place=entry.name, what=" and ".join(missing), models=models)]
     known = {size: value for size, value in sizes.items() if value is not None}
@@ -91,12 +90,10 @@ def sizes_of(entry: Entry, shares: Sequence[HostShare]) -> tuple[Sizes | None, l
 
 
 def _nodes(entry: Entry, shares: Sequence[HostShare]) -> tuple[int | None, list[Finding]]:
-    nodes = entry.flavor.numa.nodes
-    if nodes != "auto":
+    if (nodes := entry.flavor.numa.nodes) != "auto":
         return nodes, []
     needed = [share.nodes_for(entry.models) for share in shares if share.has(entry.models)]
-    numbers = [number for number in needed if number is not None]
-    if not numbers:
+    if not (numbers := [number for number in needed if number is not None]):
         models = " and ".join(entry.models)
         return None, [finding(Code.FLAVOR_SIZE_UNKNOWN, place=entry.name, what="numa.nodes", models=models)]
     return max(numbers), []

@@ -137,8 +137,7 @@ def _on_hosts(
     page_size: str | None,
     shares: Sequence[HostShare],
 ) -> Iterator[Finding]:
-    holding = [share for share in shares if share.has(models)]
-    if not holding:
+    if not (holding := [share for share in shares if share.has(models)]):
         best = max(shares, key=lambda s: sum(min(s.most(m), c) for m, c in models.items()))
         most = ", ".join(f"{best.most(model)} of {model}" for model in models)
         request = ", ".join(f"{count} of {model}" for model, count in models.items())

@@ -149,8 +149,7 @@ def _wanted(flavor: PresentFlavor, changes: Changes) -> WantedFlavor:
     """Return the flavor after the changes, with the extra specs that gpustack owns."""
     specs = {key: flavor.extra_specs[key] for key in flavor.owned if key in flavor.extra_specs}
     owned = {key: value for key, value in {**specs, **changes.set_specs}.items() if key not in changes.unset_specs}
-    description = changes.description
-    if description is None:
+    if (description := changes.description) is None:
         description = flavor.description.removesuffix(MARK).strip()
         if description == gpus_text(flavor.gpus):
             description = ""  # generated: it changes with the GPUs

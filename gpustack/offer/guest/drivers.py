@@ -96,8 +96,7 @@ def findings_of(needs: GuestRequirement) -> Iterator[Finding]:
             yield finding(Code.DRIVER_PACKAGE_FAULTY, place=f"{needs.flavor}, {each.system}", fault=each.fault)
     if needs.nvidia is None or needs.windows:
         return
-    pin = operator_pin(needs.nvidia)
-    if pin is None:
+    if (pin := operator_pin(needs.nvidia)) is None:
         reason = "no release installs such a driver"
         yield finding(Code.NO_DRIVER_PACKAGE, place=f"{needs.flavor}, {OPERATOR}", models=models, reason=reason)
     elif pin.breaks:

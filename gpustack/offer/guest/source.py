@@ -52,8 +52,7 @@ def over_ssh(target: str, options: SshOptions) -> dict[str, Any]:
 
 def _checked(document: dict[str, object], where: str) -> dict[str, Any]:
     """The facts, as :mod:`gpustack.offer.guest.inside.read` prints them: a guest can print anything."""
-    facts = report.checked(document)
-    if facts is None:
+    if (facts := report.checked(document)) is None:
         what = "its facts have another form than expected"
         raise HostError(what, where=where, remedy="check that nothing replaces its python3")
     return {**facts, "source": "guest", "problem": None}

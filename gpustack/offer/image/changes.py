@@ -63,8 +63,7 @@ def changes(pairs: Sequence[Pair], firmware: str | None = None) -> tuple[ImageCh
     for pair in pairs:
         image = pair.image
         wanted = _wanted(pair) | ({FIRMWARE: firmware} if firmware else {})
-        after = {key: value for key, value in wanted.items() if image.properties.get(key) != value}
-        if after:
+        if after := {key: value for key, value in wanted.items() if image.properties.get(key) != value}:
             owner = {_OWNER: image.owner}
             made.append(
                 ImageChange(

@@ -144,8 +144,7 @@ def _opened(entry: WantedAggregate, aggregate: Aggregate | None, trait: str) -> 
     if aggregate is None:
         return
     kept = f"{TRAIT}{trait}" if entry.isolated else None
-    gone = {name: None for name in aggregate.metadata if name.startswith(TRAIT) and name != kept}
-    if gone:
+    if gone := {name: None for name in aggregate.metadata if name.startswith(TRAIT) and name != kept}:
         why = "the hosts accept ordinary instances" if kept is None else "the spec has another trait"
         yield MetadataChange.of(entry.name, gone, aggregate.metadata, why)
     hosts = {key(host) for host in entry.hosts}
@@ -161,8 +160,7 @@ def _is_own(name: str) -> bool:
 
 def _emptied(aggregate: Aggregate, *, whole: bool) -> Iterator[CloudChange]:
     """Remove gpustack's part; the hosts stay if the aggregate has metadata of others, and it is theirs then."""
-    gone = {name: None for name in aggregate.metadata if _is_own(name) and (name != MARK or not whole)}
-    if gone:
+    if gone := {name: None for name in aggregate.metadata if _is_own(name) and (name != MARK or not whole)}:
         about = {} if whole else {"shared": "yes"}
         yield MetadataChange.of(aggregate.name, gone, aggregate.metadata, _NOT_IN_SPEC, **about)
     for host in sorted(aggregate.hosts) if whole else ():
@@ -226,8 +224,7 @@ def guarded(
 def still_required(traits: Iterable[str], present: Sequence[Aggregate]) -> Iterator[Finding]:
     """Yield a finding for each trait that an aggregate of gpustack requires."""
     for trait in sorted(traits):
-        names = [entry.name for entry in present if is_ours(entry) and trait in entry.traits]
-        if names:
+        if names := [entry.name for entry in present if is_ours(entry) and trait in entry.traits]:
             joined = ", ".join(names)
             yield finding(Code.TRAIT_REQUIRED_BY_AGGREGATE, place="flavors", trait=trait, aggregates=joined)
 

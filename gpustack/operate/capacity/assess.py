@@ -138,8 +138,7 @@ def accepted_by(
     :raises CloudError: if Placement does not answer.
     """
     refused = {host.uuid: walk(Room(host), demand, known.scheduler).failed for host in known.hosts}
-    uuids = [uuid for uuid, step in refused.items() if step is None or step.reason in later]
-    if not uuids:
+    if not (uuids := [uuid for uuid, step in refused.items() if step is None or step.reason in later]):
         return None
     others = refused.keys() - set(uuids)  # another step refuses them
     accepted = (read.accepted(cloud, request, uuids, progress) for request in demand.requests)

@@ -39,8 +39,7 @@ def demands(
     found: list[Demand] = []
     findings: list[Finding] = []
     for flavor in wanted:
-        current = (present or {}).get(flavor.name)
-        if current is not None:
+        if (current := (present or {}).get(flavor.name)) is not None:
             found.append(demand_of_present(spec, current, scheduler))
             if differences := list(_differences(flavor, current)):
                 findings.append(

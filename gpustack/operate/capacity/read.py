@@ -72,8 +72,7 @@ def accepted(
     query = _query(resources, [*sorted(demand.required), *forbidden])
     with tolerating(UNKNOWN):
         accepting = {provider.uuid for provider in listed(cloud, query, version=CANDIDATES)}
-        missing = _possible(cloud, [node for node in nodes if node not in accepting], demand, forbidden)
-        if missing:
+        if missing := _possible(cloud, [node for node in nodes if node not in accepting], demand, forbidden):
             accepting |= candidates(cloud, query).summaries.keys()
             missing = [node for node in missing if node not in accepting]
         for answer in each(lambda node: candidates(cloud, f"{query}&in_tree={node}").summaries, missing, progress):

@@ -120,8 +120,7 @@ class _Fleet:
         """Boot an instance; return whether it is refused."""
         large = [index for index, count in enumerate(self.counts) if count >= request.demand.count]
         claims = ((index, walk(self.rooms[index], request.demand, _ASSUMED).claim) for index in large)
-        fitting = [(index, claim) for index, claim in claims if claim is not None]
-        if not fitting:
+        if not (fitting := [(index, claim) for index, claim in claims if claim is not None]):
             return True
         index, taken = fitting[chosen([self.rooms[index] for index, _taken in fitting], multipliers)]
         self.rooms[index].apply(taken)

@@ -171,8 +171,7 @@ class _Walker:
                 self.request = request
                 break
         else:
-            lacks = set(room.lacks(demand))
-            if not lacks:
+            if not (lacks := set(room.lacks(demand))):
                 yield self._refused()
         for name, amount in self.request.amounts.items():
             place, few = f"{PLACEMENT}{name}", name in lacks

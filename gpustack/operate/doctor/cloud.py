@@ -72,8 +72,7 @@ def out_of_service(connection: Connection, spec: Spec, paths: Sequence[Path] = (
 
 
 def _signed_in(connection: Connection) -> Check:
-    access = cloudapi.sign_in(connection)
-    if access is None:
+    if (access := cloudapi.sign_in(connection)) is None:
         return ok("Cloud", "a token that is configured; its roles are unknown")
     names = f"{access.user} of project {access.project or 'none'}"
     roles = ", ".join(sorted(access.roles)) or "none"

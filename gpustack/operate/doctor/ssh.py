@@ -47,8 +47,7 @@ def _keys(target: SshTarget) -> Check:
 
 
 def _any_known(target: SshTarget) -> Check:
-    count = KnownHosts.load(target.known_hosts).count
-    if not count:
+    if not (count := KnownHosts.load(target.known_hosts).count):
         return not_configured("Known hosts", "no host key is known", _KEYSCAN)
     return ok("Known hosts", counted(count, "key"))
 

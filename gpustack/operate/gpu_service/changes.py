@@ -40,8 +40,7 @@ class ReservationChange(CloudChange):
         return present.reserved
 
     def carry_out(self, api: Connection) -> str:
-        present = placement.inventory(api, self.id)
-        if present is None:
+        if (present := placement.inventory(api, self.id)) is None:
             raise ApplyError("the resource provider of the GPU is gone")
         placement.write_inventory(api, present, present.with_reserved(self.wanted))
         return self.id

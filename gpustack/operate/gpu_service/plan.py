@@ -211,8 +211,7 @@ def _remarks(seen: Seen, protection: Protection, *, closed: bool) -> Iterator[Fi
 
 
 def _words(holder: Holder) -> str:
-    server = holder.server
-    if server is None:
+    if (server := holder.server) is None:
         return f"consumer {holder.consumer}"
     return f"{server.name} ({server.id}, {server.status})" if server.name else f"{server.id} ({server.status})"
 

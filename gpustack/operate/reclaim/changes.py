@@ -91,8 +91,7 @@ class ShelvingChange(_InstanceChange):
         return f"shelve {self.name}: {self.why}"
 
     def read(self, api: ServiceCloud) -> Value:
-        server = api.server(self.about["server"])
-        if server is None:
+        if (server := api.server(self.about["server"])) is None:
             return None
         # The host is empty only after nova-compute has freed the devices.
         place = f" on {server.host}" if server.status == _OFFLOADED and server.host else ""
@@ -123,8 +122,7 @@ class ShelvingChange(_InstanceChange):
         seconds = float(self.about.get("wait", SECONDS))
         end = time.monotonic() + seconds
         while True:
-            server = api.server(self.about["server"])
-            if server is None:
+            if (server := api.server(self.about["server"])) is None:
                 raise CloudError("the instance does not exist any more")
             if not server.task:
                 yield server
@@ -212,11 +210,9 @@ def _outdated(
     decision: Decision, again: Callable[[str], Candidate | None], rules: Rules, now: Callable[[], datetime]
 ) -> str:
     """Read and judge an instance again: why its decision is not valid any more; empty if it is."""
-    candidate = again(decision.server.id)
-    if candidate is None:
+    if (candidate := again(decision.server.id)) is None:
         return "the instance does not exist any more"
-    current = judge(candidate, rules, now())
-    if current is None:
+    if (current := judge(candidate, rules, now())) is None:
         return f"the instance is {candidate.server.status} now, and not idle any more"
     if current.step is not decision.step:
         reasons = "; ".join(f"{found.code}: {found.message}" for found in current.findings)

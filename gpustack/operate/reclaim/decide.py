@@ -140,8 +140,7 @@ def refusals(candidate: Candidate, idle: Idle, rules: Rules) -> Iterator[Finding
 
 def _unfit(candidate: Candidate, idle: Idle, rules: Rules) -> Iterator[Finding]:
     """States in which Nova can't shelve, or in which the spec does not permit it."""
-    status = candidate.server.status
-    if status == "SHELVED":
+    if (status := candidate.server.status) == "SHELVED":
         problem = "it is SHELVED, and Nova keeps it on its host with its GPUs ([DEFAULT] shelved_offload_time)"
         remedy = f"run `openstack server shelve --offload {quoted(candidate.server.id)}`"
     elif status not in ("SHUTOFF", *_IN_MEMORY):

@@ -72,8 +72,7 @@ def _expired(candidate: Candidate, rules: Rules, now: datetime) -> tuple[Idle | 
 def _stopped(candidate: Candidate, rules: Rules, now: datetime) -> tuple[Idle | None, tuple[Finding, ...]]:
     status = candidate.server.status
     # A shelved instance that still has a host holds its GPUs like a stopped one.
-    permitted = rules.idle_after.get("SHUTOFF" if status == "SHELVED" else status)
-    if permitted is None:
+    if (permitted := rules.idle_after.get("SHUTOFF" if status == "SHELVED" else status)) is None:
         return None, ()
     since, problem = stopped_since(status, candidate.actions)
     if since is not None and since > now + AHEAD:

@@ -123,8 +123,7 @@ def rules_of(spec: Spec, project_id: Callable[[str], str]) -> Rules:
     :raises SpecError: if the spec has no section ``reclaim``.
     :raises gpustack.base.errors.GpustackError: if a project can't be looked up.
     """
-    section = spec.reclaim
-    if section is None:
+    if (section := spec.reclaim) is None:
         remedy = "add reclaim: {projects: [NAME], idle_after: {shutoff: 7d}}"
         raise SpecError("the spec has no section `reclaim`", remedy=remedy)
     states = section.idle_after.model_dump(exclude_none=True)

@@ -186,8 +186,7 @@ def no_return(server: Server, hosts: Iterable[str], aggregates: Sequence[Aggrega
     """
     problems: dict[str, str] = {}
     for host in itertools.chain((server.host,), hosts):
-        problem = _refusal(server, [aggregate for aggregate in aggregates if aggregate.has(host)])
-        if not problem:
+        if not (problem := _refusal(server, [aggregate for aggregate in aggregates if aggregate.has(host)])):
             return ""
         problems[host] = problem
     more = len(problems) - _LISTED
@@ -197,8 +196,7 @@ def no_return(server: Server, hosts: Iterable[str], aggregates: Sequence[Aggrega
 
 def _refusal(server: Server, aggregates: Sequence[Aggregate]) -> str:
     """Why a host in these aggregates would refuse an instance; empty if it may accept it."""
-    traits = frozenset().union(*(aggregate.traits for aggregate in aggregates)) - server.traits
-    if traits:
+    if traits := frozenset().union(*(aggregate.traits for aggregate in aggregates)) - server.traits:
         return f"requires {', '.join(sorted(traits))}, which its flavor lacked at boot"
     projects = frozenset().union(*(aggregate.projects for aggregate in aggregates))
     return "accepts other projects only" if projects and server.project not in projects else ""

@@ -182,8 +182,7 @@ def _gpu(fleet: Fleet, gpu: Gpu, number: int, *, mixed: bool) -> GpuView:
 def _use(fleet: Fleet, holder: Holder) -> Use:
     project = fleet.projects.get(holder.project, holder.project)
     user = fleet.users.get(holder.user, holder.user)
-    server = holder.server
-    if server is None:
+    if (server := holder.server) is None:
         kind = "migration" if holder.migration else "consumer"
         return Use(instance=f"{kind} {clipped(holder.consumer)}", project=clipped(project), user=clipped(user))
     about = (server.flavor, server.status, "moving" if holder.migration else "", server.id if server.name else "")

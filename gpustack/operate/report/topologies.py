@@ -62,8 +62,7 @@ class Topologies:
 
     def drawing(self, host: HostView) -> Drawing | None:
         """The topology of a host, with the holders of its GPUs; None without its facts."""
-        facts = self._index.facts(host.node)
-        if facts is None:
+        if (facts := self._index.facts(host.node)) is None:
             return None
         owners = {gpu.address: _owner(gpu) for gpu in host.gpus if gpu.uses}
         return _drawing(self._of(facts).owned(owners).pruned(), {gpu.address: gpu.state for gpu in host.gpus})
@@ -73,8 +72,7 @@ class Topologies:
         shapes: dict[bytes, Shape] = {}
         others = Shape(drawing=None)
         for host in (host for group in groups for host in group.hosts):
-            facts = self._index.facts(host.node)
-            if facts is None:
+            if (facts := self._index.facts(host.node)) is None:
                 continue
             built = self._of(facts).pruned()
             key = _key(built)

@@ -80,8 +80,7 @@ def causes(
 
 def _range(amounts: Mapping[str, int | str | None]) -> str:
     """The amounts of hosts; of texts, those of the first host."""
-    numbers = sorted(amount for amount in amounts.values() if isinstance(amount, int))
-    if numbers:
+    if numbers := sorted(amount for amount in amounts.values() if isinstance(amount, int)):
         return f"{numbers[0]}" if numbers[0] == numbers[-1] else f"{numbers[0]} to {numbers[-1]}"
     texts = {name: str(amount) for name, amount in amounts.items() if amount}
     name, text = next(iter(texts.items()), ("", ""))

@@ -382,8 +382,7 @@ def _stored(uuid: str, sources: WhySources) -> tuple[list[Record] | None, tuple[
 
 def _allocated(cloud: Connection, server: Server) -> frozenset[str] | None:
     """The addresses of an instance's devices on its host in Placement; None if Placement has none of its host."""
-    held = placement.allocations_of(cloud, server.id)["allocations"]
-    if not held:
+    if not (held := placement.allocations_of(cloud, server.id)["allocations"]):
         return frozenset()
     # An evacuated instance holds devices of two hosts, and shared storage is a tree of its own.
     roots = placement.listed(cloud, f"name={quote(server.place, safe='')}")

@@ -161,8 +161,7 @@ def judged(
     hosts = known.hosts
     steps = None
     if host:
-        hosts = tuple(entry for entry in known.hosts if key(entry.name) == key(host))
-        if not hosts:
+        if not (hosts := tuple(entry for entry in known.hosts if key(entry.name) == key(host))):
             raise unknown("host with GPUs of the spec", host, [entry.name for entry in known.hosts])
         steps = walk(Room(hosts[0]), demand, known.scheduler, accepted, every=True).steps
     return FlavorAnswer(

@@ -36,8 +36,7 @@ def plan_empty(
     :param requests: the steps that this run has requested (:func:`gpustack.prepare.drain.instances.key`), each with the
         reason of its failure; empty if there is none.
     """
-    service = world.service
-    if service is None:
+    if (service := world.service) is None:
         return ServicePlan(host=host, title=TITLE, notes=("Nova has no nova-compute of this host",))
     judged = [
         judge(

@@ -25,8 +25,7 @@ def plan_resume(host: str, world: World, *, alive: bool, requests: Mapping[str, 
     :param alive: whether nova-compute has reported since the host was verified.
     :param requests: as in :func:`gpustack.prepare.drain.drain.plan_empty`.
     """
-    service = world.service
-    if service is None:
+    if (service := world.service) is None:
         return ServicePlan(host=host, title=TITLE, notes=("Nova has no nova-compute of this host",))
     treatments = [
         treatment
@@ -38,8 +37,7 @@ def plan_resume(host: str, world: World, *, alive: bool, requests: Mapping[str, 
 
 def _enable(service: Service, *, alive: bool) -> Iterator[Treatment]:
     reasons = reasons_of(service)
-    left = str(reasons.minus(MAINTENANCE))
-    if left:
+    if left := str(reasons.minus(MAINTENANCE)):
         yield Treatment(note=f"host stays closed: {left}")
     if MAINTENANCE not in reasons.own:
         return

@@ -180,8 +180,7 @@ class Runner:
             kind = tuple(sorted(needs.items()))
             if kind and kind not in rooms:
                 rooms[kind] = self.api.room(needs)
-            room = rooms.get(kind)
-            if room is not None:
+            if (room := rooms.get(kind)) is not None:
                 wanted.append((step, needs, room))
         findings = lacking(self.target.host, wanted)
         return replace(plan, findings=plan.findings + findings) if findings else plan
@@ -258,8 +257,7 @@ class Runner:
         known = {server_away.id for server_away in present}
         away = {server_away.id: server_away for server_away in self.api.unconfirmed()}
         for missing in self._followed - known - away.keys():
-            server = self.api.server(missing)
-            if server is not None:
+            if (server := self.api.server(missing)) is not None:
                 away[missing] = server
         for server_away in away.values():
             if server_away.id not in known and host in hosts_named(server_away):
@@ -354,8 +352,7 @@ def lacking(host: str, wanted: Sequence[tuple[GuestStep, Amounts, Room]]) -> tup
     :param host: the host as Nova names it.
     :param wanted: for each move, the instance's needs and the hosts where it fits.
     """
-    nowhere = [(move, needs) for move, needs, room in wanted if not room.free]
-    if nowhere:
+    if nowhere := [(move, needs) for move, needs, room in wanted if not room.free]:
         reason = "no other open host has that free"
         return tuple(_finding(f"{host} {move.name} ({move.server})", needs, reason) for move, needs in nowhere)
     if not all(room.whole for _, _, room in wanted):
@@ -366,8 +363,7 @@ def lacking(host: str, wanted: Sequence[tuple[GuestStep, Amounts, Room]]) -> tup
         together.update({name: amount for name, amount in needs.items() if name in _OF_HOSTS})
         free.update(room.free)
     total = {name: sum(free_amounts.get(name, 0) for free_amounts in free.values()) for name in together}
-    short = {name: amount for name, amount in together.items() if amount > total[name]}
-    if not short:
+    if not (short := {name: amount for name, amount in together.items() if amount > total[name]}):
         return ()
     remaining = {name: total[name] for name in short}
     guests = f"{host} {counted(len(wanted), 'guest')}"
@@ -408,8 +404,7 @@ def find_service(target: Target, services: Sequence[Service]) -> tuple[Service |
         own = finding(Code.COMPUTE_HOST_BY_OWN_NAME, place=host, own_name=own_name, service=service.host)
         return None, (own,)
     heads = {short(name) for name in (host, own_name) if name}
-    alike = [service.host for service in matching or services if short(service.host) in heads]
-    if not alike:
+    if not (alike := [service.host for service in matching or services if short(service.host) in heads]):
         return None, ()
     called = own_name if own_name and own_name != host else "the same"
     return None, (

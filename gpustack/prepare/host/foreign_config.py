@@ -89,8 +89,7 @@ class Elsewhere:
 def elsewhere(host: Host) -> Elsewhere:
     """Read the configuration of a host without gpustack's files and recorded arguments."""
     texts = {path: file.text for path, file in host.files.items() if path not in OWNED}
-    entries = host.boot.bls
-    if entries:
+    if entries := host.boot.bls:
         texts |= record.plain(host)
     defaults = read_defaults(texts)
     return Elsewhere(

@@ -37,8 +37,7 @@ def image_for(spec: Spec, hosts: Iterable[Host]) -> HostImage:
     :raises UsageError: if a host is not in image mode, has no GPUs to pass through, or shares cards by SR-IOV.
     :raises PlanError: if the hosts need different files.
     """
-    images = [_image(spec, host) for host in hosts]
-    if not images:
+    if not (images := [_image(spec, host) for host in hosts]):
         raise UsageError("no host is left to make an image for", remedy="name hosts that the spec has")
     first = images[0]
     if others := [image for image in images if image.files != first.files]:

@@ -105,8 +105,7 @@ def _creates_on(host: Host, skipped: frozenset[str]) -> bool:
 def _left(host: Host, *, force: bool) -> Iterator[tuple[str, Finding]]:
     """The files at gpustack's paths that are skipped (foreign or modified), each with its finding."""
     for path in own_files.OWNED:
-        file = host.files.get(path)
-        if file is None:
+        if (file := host.files.get(path)) is None:
             continue
         place = host.at(path)
         if not own_files.is_ours(file.text):
@@ -200,8 +199,7 @@ def reasons(host: Host, *, skipped: frozenset[str] = frozenset()) -> Iterator[st
 def too_many(host: Host, other: Elsewhere, text: str, *, skipped: frozenset[str] = frozenset()) -> list[str]:
     """The arguments on a command line with parameters that gpustack sets, and that no other configuration adds."""
     drop_in = host.files[own_files.GRUB].text if own_files.GRUB in skipped else None
-    line = other.line(drop_in)
-    if line is None:
+    if (line := other.line(drop_in)) is None:
         return []
     current = CommandLine(text=text)
     return [argument.text for name in PARAMETERS for argument in current.all(name) if not line.has(argument.text)]

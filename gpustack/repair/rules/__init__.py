@@ -132,8 +132,7 @@ def healthy(node: NodeCounts) -> bool:
 
 def _requested(text: str | None) -> dict[str | None, int] | None:
     """Return the number of requested devices by request id; None if the requests are unreadable."""
-    requests = parse_requests(text).requests
-    if requests is None:
+    if (requests := parse_requests(text).requests) is None:
         return None
     match requests:
         case [request]:

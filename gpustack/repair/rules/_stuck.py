@@ -115,8 +115,7 @@ def _reason(owner: Owner, view: NodeView, clock: Clock) -> str | None:
     if _in_other_cells(owner, moves):
         return None if _waits(owner, moves) else _late(work, last, clock)
     task = _task(owner)
-    down = [f"nova-compute on {host} {state}" for host, state in _down(owner, moves, view, clock)]
-    if down:
+    if down := [f"nova-compute on {host} {state}" for host, state in _down(owner, moves, view, clock)]:
         return f"{work}; {' and '.join(down)} and must continue the work"
     if task is None and not _waits(owner, moves):
         return f"{work}, and no nova-compute works on it: the instance has no task"

@@ -28,8 +28,7 @@ def timely(verdict: Verdict, view: NodeView, clock: Clock, owner: Owner | None =
     if verdict.status not in _JUDGED:
         return verdict
     owner = owner or view.owners.get(verdict.owner or "")
-    faults = list(_wrong(verdict, view, clock, owner))
-    if not faults:
+    if not (faults := list(_wrong(verdict, view, clock, owner))):
         young = [moment for _what, moment in _moments(verdict, view, owner) if moment and clock.recent(moment)]
         early = verdict.status is Status.PROTECTED and young and not in_flight(owner)
         return replace(verdict, again=max(young) + clock.grace) if early else verdict

@@ -20,8 +20,7 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
     """Yield verdicts on rows whose owner is elsewhere with a migration in error from or to this compute node."""
     for uuid, rows in by_key((owner.uuid, row) for row, owner in left_behind(view)).items():
         owner = view.owners[uuid]
-        pins = pinning(view, owner)
-        if not pins:
+        if not (pins := pinning(view, owner)):
             continue
         case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=tuple(rows))
         if owner.instance is not None and owner.instance.vm_state == "error":

@@ -28,8 +28,7 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
         if any(relative.taken for relative in relatives):
             continue
         case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))
-        moving = [reason for relative in relatives for reason in in_flight(owner_of(view, relative))]
-        if moving:
+        if moving := [reason for relative in relatives for reason in in_flight(owner_of(view, relative))]:
             yield case.judged(Status.PROTECTED, "; ".join(moving))
         elif reason := _out_of_service(view, row, clock):
             yield case.judged(Status.PROTECTED, f"out of service: {reason}")

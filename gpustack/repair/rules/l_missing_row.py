@@ -37,8 +37,7 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
 
 
 def _because(owner: Owner, held: tuple[PciRow, ...]) -> str:
-    owned = belongings(owner, held)
-    if owned is None:
+    if (owned := belongings(owner, held)) is None:
         return f"the PCI requests of instance {owner.uuid} can't be read, and it has no device: one may be in use"
     verb = "has" if owned.missing == 1 else "have"
     others = f"; {counted(len(owned.beyond), 'row')} of it beyond its requests" if owned.beyond else ""

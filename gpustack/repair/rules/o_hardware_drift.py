@@ -26,8 +26,7 @@ _UNUSED = "nothing is needed: Nova gives a device to the next instance of its ty
 
 def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
     """Yield verdicts on live rows that contradict hardware or device_spec, offered devices without a row, and vGPUs."""
-    hardware = view.hardware
-    if hardware is None:
+    if (hardware := view.hardware) is None:
         return
     for row in view.rows:
         drift = _drift(row, hardware) if row.live else None
@@ -78,8 +77,7 @@ def _vgpus(view: NodeView, clock: Clock, hardware: Hardware) -> Iterator[Verdict
 
 def _drift(row: PciRow, hardware: Hardware) -> str | None:
     """Return how the hardware contradicts a row; None if it does not."""
-    present = hardware.present.get(row.address.lower())
-    if present is None:
+    if (present := hardware.present.get(row.address.lower())) is None:
         return f"the host has no device at {row.address}"
     if (present.vendor_id, present.product_id) != (row.vendor_id.lower(), row.product_id.lower()):
         return f"the host has another device at {row.address}: {_words(present)}"

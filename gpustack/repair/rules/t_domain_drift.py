@@ -74,8 +74,7 @@ def _used(view: NodeView, clock: Clock, usage: Usage, find: Find) -> Iterator[Ve
             if row is None and uuid in known:
                 continue  # another function, such as audio, of a card with a row
             owner = find(uuid)
-            fault = _fault(view, address, row, owner)
-            if fault is None:
+            if (fault := _fault(view, address, row, owner)) is None:
                 continue
             known.add(uuid)
             moving = [*in_flight(owner), *young(() if row is None else (row,), owner, clock)]

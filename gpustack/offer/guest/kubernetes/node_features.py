@@ -18,8 +18,7 @@ from gpustack.spec.vgpu_use import needs_licensed_driver
 def documents(spec: Spec, groups: Sequence[NodeGroup]) -> Iterator[Document]:
     """One object with a rule for each kind of node. If several rules match, the label of the last one remains."""
     kinds = sorted(_kinds(groups), key=lambda kind: (len(kind), sum(len(_ids(spec.models[m])) for m in kind)))
-    rules = [_rule(spec, kind) for kind in kinds]
-    if rules:
+    if rules := [_rule(spec, kind) for kind in kinds]:
         yield Document(
             notes=(f"Sets the label {GPUTYPE} by PCI ids.",),
             content={

@@ -56,8 +56,7 @@ class Listed:
 
     def stranger(self, host: Host) -> str | None:
         """The identity of another device at the address, or ``nothing``; None if the expected device is there."""
-        device = host.functions.get(self.address)
-        if device is None:
+        if (device := host.functions.get(self.address)) is None:
             return "nothing"
         current = Listed.of(device, self.driver)
         pairs = zip(self._ids, current._ids, strict=True)

@@ -172,8 +172,7 @@ def _bound_by_others(host: Host, function: Function) -> bool:
 def _ids(host: Host, entry: Shared) -> Iterator[Finding]:
     if entry.product is None:
         return
-    wrong = {f.product for f in host.virtual.get(entry.address, ()) if f.product != entry.product}
-    if wrong:
+    if wrong := {f.product for f in host.virtual.get(entry.address, ()) if f.product != entry.product}:
         place = host.at(entry.address)
         products = ", ".join(sorted(wrong))
         yield finding(

@@ -72,8 +72,7 @@ def _left_over(host: Host, desired: Desired) -> Iterator[str]:
         function = host.functions.get(address)
         if function is not None and address not in wanted and function.driver == function.driver_override == driver:
             yield f"{address} is on {driver}, which is no longer wanted"
-    file = host.files.get(MODPROBE)
-    if file is None:
+    if (file := host.files.get(MODPROBE)) is None:
         return
     booted = host.kernel.booted_at
     is_rewritten = booted is None or (file.mtime_ns or 0) > booted * 1_000_000_000

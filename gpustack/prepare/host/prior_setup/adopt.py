@@ -265,8 +265,7 @@ def journalled(host: Host) -> dict[str, Taken]:
 
     :raises HostError: if the journal is malformed.
     """
-    file = host.files.get(ADOPTED)
-    if file is None:
+    if (file := host.files.get(ADOPTED)) is None:
         return {}
     try:
         entries = json.loads(file.text.partition("\n")[2])

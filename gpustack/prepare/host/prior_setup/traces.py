@@ -48,7 +48,6 @@ class Trace:
 
 def binds_others(functions: Iterable[Function]) -> str | None:
     """Why a line that also binds these functions of the host can't be adopted; None if there are none."""
-    names = [f"{function.address} ({function.ids})" for function in functions]
-    if not names:
+    if not (names := [f"{function.address} ({function.ids})" for function in functions]):
         return None
     return f"it also binds {listed(names, _SHOWN)}, which the spec does not name"

@@ -128,8 +128,7 @@ def not_in_trial(host: Host) -> Iterator[HostCheck]:
 
 def menu(host: Host, desired: Desired) -> Iterator[HostCheck]:
     """Check the arguments of all normal boot entries."""
-    ordinary = [entry for entry in host.boot.entries if not entry.recovery]
-    if not ordinary:
+    if not (ordinary := [entry for entry in host.boot.entries if not entry.recovery]):
         yield unknown("the next boot has the arguments", host.hostname, "no entry of the boot menu was found")
     for entry in ordinary:
         what = f"the menu entry {entry.title!r} has the arguments"
@@ -288,8 +287,7 @@ def _group(host: Host, target: Assigned, own: str | None = None) -> HostCheck:
     """
     place = host.at(target.address)
     what = "its IOMMU group is viable"
-    number = target.gpu.main.iommu_group
-    if number is None:
+    if (number := target.gpu.main.iommu_group) is None:
         return failed(Code.VERIFY_GROUP_NOT_VIABLE, what, place, "it is in no IOMMU group")
     members = host.groups[number]
     others = [
@@ -369,8 +367,7 @@ def _wrong_script(image: Mapping[str, Any], content: str) -> Iterator[str]:
 def _wrong_hook(image: Mapping[str, Any], content: str) -> Iterator[str]:
     """The same for dracut's images; their pre-udev hooks run before udev starts (dracut.modules(7))."""
     name = PurePosixPath(DRACUT_SCRIPT).name
-    hooks = [p for p in image.get("files", {}) if _PRE_UDEV in p and p.endswith(name)]
-    if not hooks:
+    if not (hooks := [p for p in image.get("files", {}) if _PRE_UDEV in p and p.endswith(name)]):
         yield f"{name} is not among its pre-udev hooks"
     elif _text(image, hooks[0]) != content:
         yield f"{hooks[0]} differs from the one that is planned"
