@@ -49,8 +49,7 @@ def class_letter(text: str) -> str:
 
 
 def add_databases(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("databases")
-    source = group.add_mutually_exclusive_group()
+    source = parser.add_argument_group("databases").add_mutually_exclusive_group()
     text = "nova.conf of nova-api, or its directory: its API database names every cell (default: /etc/nova)"
     option(source, "--config-file FILE…", text)
     option(

@@ -66,16 +66,6 @@ class Image:
         name = self.properties.get("hw_architecture") or self.properties.get("architecture")
         return _ARCHITECTURES.get(name.lower(), name.lower()) if name else None
 
-    @property
-    def is_bootable(self) -> bool:
-        """Whether it is the disk of an instance, and not only a kernel or an initramfs."""
-        return self.properties.get("disk_format") not in ("aki", "ari")
-
-    @property
-    def is_snapshot(self) -> bool:
-        """Whether Nova made it from an instance."""
-        return self.properties.get("image_type") == "snapshot"
-
     def is_meant(self, refs: Iterable[str], project: str) -> bool:
         """Whether an id, a name or a pattern means the image.
 

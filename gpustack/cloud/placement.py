@@ -84,11 +84,6 @@ class Inventory:
     classes: Mapping[str, Mapping[str, Any]]
 
     @property
-    def is_reserved(self) -> bool:
-        """Whether nothing can be allocated."""
-        return all(int(fields["reserved"]) >= int(fields["total"]) for fields in self.classes.values())
-
-    @property
     def unreserved(self) -> dict[str, int]:
         """The amounts that can be allocated in all, by resource class."""
         return {name: int(fields["total"]) - int(fields["reserved"]) for name, fields in self.classes.items()}

@@ -157,9 +157,8 @@ def is_listed(
     """
     if function is not None:
         return is_gpu_class(function.pci_class) if function.physical_function is not None else is_gpu(function)
-    if not vendor:
-        return True  # a resource class of the configuration; nothing shows what it is for
-    if catalogue.lookup(vendor, product) is not None:
+    # Without a vendor, it is a resource class of the configuration, and nothing shows what that is for.
+    if not vendor or catalogue.lookup(vendor, product) is not None:
         return True
     if vendor not in _MAKERS or catalogue.is_nvswitch(vendor, product, ""):
         return False

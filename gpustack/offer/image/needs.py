@@ -77,8 +77,10 @@ def pairs(
     :returns: the pairs by name of the image, and the names that mean no image.
     """
     asked = tuple(names) or tuple(dict.fromkeys(name for flavor in flavors for name in flavor.images))
-    usable = (image for image in images if image.status == "active" and image.is_bootable and not image.is_snapshot)
-    offered = [image for image in usable if image.visibility == "public"]
+    # No kernel, no initramfs, and no snapshot of an instance.
+    disks = (image for image in images if image.properties.get("disk_format") not in ("aki", "ari"))
+    usable = (image for image in disks if image.properties.get("image_type") != "snapshot")
+    offered = [image for image in usable if (image.status, image.visibility) == ("active", "public")]
     chosen = [image for image in images if image.is_meant(asked, project)] if asked else offered
     missing = tuple(name for name in asked if not any(image.is_meant((name,), project) for image in images))
     order = sorted(chosen, key=lambda image: (image.name, image.id))

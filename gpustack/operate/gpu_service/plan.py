@@ -70,8 +70,8 @@ class Seen:
 
     @property
     def reserved(self) -> bool:
-        """Whether the GPU is reserved in Placement."""
-        return self.inventory is not None and self.inventory.is_reserved
+        """Whether the GPU is reserved in Placement: nothing of it can be allocated."""
+        return self.inventory is not None and max(self.inventory.unreserved.values(), default=0) <= 0
 
     @property
     def reserved_for(self) -> str:

@@ -21,9 +21,7 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
         owner = view.owners[uuid]
         allocated = tuple(row for row in rows if row.status == "allocated")
         owned = belongings(owner, allocated)
-        if not allocated or not owner.on(view.node):
-            continue
-        if owned is not None and not owned.beyond:
+        if not allocated or not owner.on(view.node) or (owned is not None and not owned.beyond):
             continue
         beyond = surplus(owner, allocated) if view.has_request_ids else None
         case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=beyond or allocated)
