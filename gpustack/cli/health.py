@@ -60,14 +60,13 @@ gpustack health --snapshot hosts.json -f json --exit-code; journalctl -k -b | gp
             raise UsageError("only --instances reads these files", remedy="add it, or omit --config-file and --spec")
         if parsed_args.kernel_log is not None:
             return self._saved_log(parsed_args)
-        path = parsed_args.baseline
-        baseline = None if path is None else {host.hostname: host for host in load_snapshot(path)}
+        earlier = load_snapshot(parsed_args.baseline) if parsed_args.baseline else ()
+        baseline = {host.hostname: host for host in earlier}
         gather(self, parsed_args)
-        if baseline is not None:
-            for host in self._gathered.hosts:
-                if host.hostname not in baseline:
-                    self.report(f"{host.hostname}: not in {parsed_args.baseline}; compared with nothing")
-        self._reports = tuple(check(host, (baseline or {}).get(host.hostname)) for host in self._gathered.hosts)
+        for host in self._gathered.hosts if parsed_args.baseline else ():
+            if host.hostname not in baseline:
+                self.report(f"{host.hostname}: not in {parsed_args.baseline}; compared with nothing")
+        self._reports = tuple(check(host, baseline.get(host.hostname)) for host in self._gathered.hosts)
         if parsed_args.instances and self._reports:
             self._ask_for_use(parsed_args)
         self._findings = [

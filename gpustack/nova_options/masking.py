@@ -184,10 +184,6 @@ def _passwords(users: str) -> list[str]:
     return [users.partition(":")[2].partition("@")[0], *re.findall(r":([^@,/:]+)(?=[@:])", f"{users}@")]
 
 
-def _urls(masking: Masking, text: str) -> str:
-    return _URL.sub(lambda found: masking.secret(*_passwords(found.group())), text)
-
-
 def _assignments(masking: Masking, text: str) -> str:
     def masked(found: re.Match[str]) -> str:
         value = found["secret"].strip("'\"")
@@ -236,7 +232,7 @@ def _by(pattern: Callable[[Masking], re.Pattern[str]]) -> Callable[[Masking, str
 MASKERS: dict[str, Callable[[Masking, str], str]] = {
     "private keys": _by(lambda _: _KEY),
     "vaults": _by(lambda _: _VAULT),
-    "URLs": _urls,
+    "URLs": lambda masking, text: _URL.sub(lambda found: masking.secret(*_passwords(found.group())), text),
     "tokens": _by(lambda _: _TOKEN),
     "assignments": _assignments,
     "learned secrets": _by(lambda masking: masking.patterns[0]),

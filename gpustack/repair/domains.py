@@ -128,7 +128,7 @@ def _functions(root: str, target: str, unread: Unread) -> Set[str]:
     directory = os.path.join(root, "sys/kernel/iommu_groups", group.group(1), "devices")
     try:
         devices = [os.path.join(directory, name) for name in os.listdir(directory)]
-        return {_card_of(device) for device in devices if not _is_bridge(device)}
+        return {_card_of(d) for d in devices if not _read(os.path.join(d, "class")).startswith(_BRIDGE)}
     except OSError as error:
         unread.append((directory, error.strerror or str(error)))
         return set()
@@ -140,10 +140,6 @@ def _card_of(device: str) -> str:
         return os.path.basename(device)
     addresses = _BDF.findall(os.path.realpath(device))  # type: List[str]
     return addresses[-1] if addresses else os.path.basename(device)
-
-
-def _is_bridge(device: str) -> bool:
-    return _read(os.path.join(device, "class")).startswith(_BRIDGE)
 
 
 def _domain_of(path: str) -> str:

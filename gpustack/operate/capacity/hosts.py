@@ -101,7 +101,9 @@ class _View:
             doubt = self._unscheduled(compute.pools, pci)
             others = sum(pool.count for pool in compute.pools) - sum(entry.count for entry in cards)
         elif gpus:
-            cards = [Cards(aliases=self._names(gpu), node=_node(gpu), count=self._count(gpu)) for gpu in pci]
+            # Only a snapshot or a row has the NUMA node of a GPU of Placement.
+            known = [(gpu, ANY_NODE if gpu.numa_node is None else gpu.numa_node) for gpu in pci]
+            cards = [Cards(aliases=self._names(gpu), node=node, count=self._count(gpu)) for gpu, node in known]
         else:
             cards, doubt = self._of_facts(hypervisor), self.doubt
         if cards is not None:
@@ -269,11 +271,6 @@ def _closed(hypervisor: Hypervisor, compute: NodeResources | None) -> Reason | N
     if not hypervisor.mapped:
         return Reason.UNMAPPED
     return None if hypervisor.up else Reason.DOWN
-
-
-def _node(gpu: Gpu) -> int | None:
-    """The NUMA node of a GPU of Placement, which only a snapshot or a row has."""
-    return ANY_NODE if gpu.numa_node is None else gpu.numa_node
 
 
 def _requested(spec: Spec) -> Iterator[Kind]:
