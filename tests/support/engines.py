@@ -17,13 +17,13 @@ from gpustack.repair import apply
 @contextlib.contextmanager
 def engines_kept() -> Iterator[None]:
     """Keep the engine of each SQLite file: it compiles statements once. Its tables, which are the same each time, are
-    reflected once. Connections are new each time, as without it.
+    reflected once. Connections are new each time, also in a plan.
     """
     kept: dict[tuple[object, ...], sa.Engine] = {}
     reflected: dict[sa.Engine, dict[Any, Any]] = {}
     original, inspect = databases.engine, sa.inspect
 
-    def engine(of: Database, **arguments: object) -> sa.Engine:
+    def engine(of: Database, _pool: object = None, **arguments: object) -> sa.Engine:
         key = (of.url, *arguments.items())
         exists = of.url.get_backend_name() == "sqlite" and Path(of.url.database or "").is_file()
         if of.problem is not None or not exists:

@@ -181,8 +181,8 @@ def test_a_gap_is_a_warning_and_an_exit_code(cloud: NovaModel, gpustack: Any) ->
 def test_requests(
     cloud: NovaModel, gpustack: Any, spec: Path, options: tuple[str, ...], changes: int, more: int
 ) -> None:
-    """Before the reasons were a set: nine for each of the two looks at the GPU, and one for each change."""
-    before = 2 * 9 + changes
+    """Before the reasons were a set: ten for each of the two looks at the GPU, and one for each change."""
+    before = 2 * 10 + changes
     for action in (DISABLE, ("gpu", "enable", "gpu1", "81:00.0")):
         cloud.requests.clear()
         ran = gpustack(*action, "--yes", "--spec", spec, *(options if action is DISABLE else ()))
