@@ -219,4 +219,6 @@ def _number(found: FlavorAnswer) -> str:
     number = fits(capacity)
     more = f"how many more fit is {number}" if number == "unknown" else f"{number} more fit, on {hosts}"
     quota = "" if found.allowed is None else f"; the quota of the project allows {found.allowed}"
+    if quota and found.unified is None:
+        quota += ", unless limits in Keystone replace it (--config-file of nova-api shows that)"
     return f"{capacity.demand.flavor}: {more}{quota}"

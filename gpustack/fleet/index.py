@@ -10,6 +10,7 @@ from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.hostnames import key, may_be_of_one_machine, short
 from gpustack.base.text import listed as names
+from gpustack.cloud.closed import reasons_of
 from gpustack.cloud.compute import Service
 from gpustack.cloud.servers import Server
 from gpustack.fleet.cards import Models, ids_of, is_listed
@@ -229,6 +230,10 @@ class Index:
         if key(node) in self._disabled:
             states.add("disabled")
         return next((state for state in ("disabled", "down", "unmapped", "up") if state in states), "")
+
+    def outages(self, node: str) -> Mapping[str, str]:
+        """Why nova-compute of a node is disabled, by gpustack's reasons (:func:`gpustack.cloud.closed.gpu_reason`)."""
+        return {r: t for s in self._services_of(node, self.host_of(node)) for r, t in reasons_of(s).own.items()}
 
     # --- facts of hosts -------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from gpustack.base.errors import CloudError, DatabaseError
 from gpustack.base.findings import Code, Finding, finding, once
 from gpustack.base.hostnames import key
 from gpustack.cloud import Connection, compute
+from gpustack.cloud.closed import UNSTATED, gpu_reason
 from gpustack.fleet.cards import models_of
 from gpustack.fleet.index import Answers, Index
 from gpustack.fleet.join import join
@@ -108,13 +109,15 @@ def _gpus(index: Index, fleet: Fleet, name: str, sources: WhySources) -> Iterato
         offered = matched(sources.device_specs, facts)
     of_facts = {entry.address: entry for entry in verdicts(spec, facts).all} if facts else {}
     known = {gpu.address: gpu for gpu in fleet.at(name) if gpu.address}
-    service = index.service(name)
+    service, outages = index.service(name), index.outages(name)
     for address in sorted({*of_facts, *known}):
         verdict, gpu = of_facts.get(address), known.get(address)
         if verdict is None and facts is not None and gpu is not None and gpu.parent in of_facts:
             verdict = of_facts[gpu.parent]
+        outage = outages.get(gpu_reason(address))
         records = {
-            links.IN_SERVICE: _in_service(verdict, gpu),  # first: an outage breaks other links with it
+            # First: an outage breaks other links with it.
+            links.IN_SERVICE: _in_service(verdict, gpu) if outage is None else False,
             links.HOST: None if facts is None else address in facts.functions,
             **_prepared(verdict),
             links.DEVICE_SPEC: None if offered is None else address in offered,
@@ -129,7 +132,7 @@ def _gpus(index: Index, fleet: Fleet, name: str, sources: WhySources) -> Iterato
             host=name,
             model=verdict.gpu.name if verdict else gpu.model if gpu else "",
             state=gpu.state.value if gpu and gpu.sources != (Source.SNAPSHOT,) else "",
-            because=_because(verdict, gpu),
+            because=_because(verdict, gpu) if outage is None else f"out of service in Nova: {outage or UNSTATED}",
             records=records,
             reasons=reasons,
         )

@@ -58,6 +58,7 @@ class FlavorAnswer:
     :ivar causes: why each host without room refuses.
     :ivar steps: every step of the host of the question; None without one.
     :ivar allowed: the instances that the quota of the project allows; None if unknown or unlimited.
+    :ivar unified: whether Nova enforces the limits in Keystone instead of its own quotas; None if unknown.
     :ivar gaps: what could not be read.
     """
 
@@ -65,6 +66,7 @@ class FlavorAnswer:
     causes: Sequence[Cause]
     steps: Sequence[Step] | None = None
     allowed: int | None = None
+    unified: bool | None = None
     many: Sequence[Finding] = ()
     gaps: Sequence[str] = ()
 
@@ -133,7 +135,7 @@ def answer(cloud: Connection, question: FlavorQuestion, sources: WhySources) -> 
     gaps = [*known.gaps]
     demand, allowed = _of_project(cloud, flavor, demand, question.project, known.scheduler, gaps)
     found = judged(cloud, known, demand, question.host, sources.progress)
-    return replace(found, allowed=allowed, many=list(_many(known, demand)), gaps=gaps)
+    return replace(found, allowed=allowed, unified=known.scheduler.unified, many=list(_many(known, demand)), gaps=gaps)
 
 
 def _many(known: State, demand: Demand) -> Iterator[Finding]:

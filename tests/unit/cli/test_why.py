@@ -161,6 +161,7 @@ def test_limits_of_resource_classes_count_if_nova_enforces_them(
     known["state"] = replace(known["state"], scheduler=Scheduler(unified=unified))
     code, rows, err = asked(capsys, "g4", "--project", "a" * 32, "--exit-code")
     assert f"the quota of the project allows {number}" in err
+    assert ("unless limits in Keystone replace it" in err) == (unified is None)
     assert (rows[0]["step"], code) == ("PciPassthroughFilter", 0) if number else ("API: quota", 3)
     assert ("DISK_GB needs 10, 5 left" in err) == (number == 0)
 

@@ -125,6 +125,10 @@ def link_of(found: HostAnswer, name: str, address: str = "0000:81:00.0") -> bool
         ({"spec": SPEC + OUT, "hosts": ()}, "out of service in the spec: fan"),
         ({"devices": tuple(device("gpu1", bus, capacity=0) for bus in BUSES)}, "reserved in Placement"),
         ({"devices": tuple(device("gpu1", bus, capacity=0) for bus in BUSES), "hosts": ()}, "reserved in Placement"),
+        (
+            {"state": {"status": "disabled", "disabled_reason": "gpustack: GPU 81:00.0, 82:00.0 (fan) | rack"}},
+            "out of service in Nova: fan",
+        ),
     ],
 )
 def test_the_reason_for_no_service_is_named(
