@@ -23,7 +23,7 @@ def engines_kept() -> Iterator[None]:
     reflected: dict[sa.Engine, dict[Any, Any]] = {}
     original, inspect = databases.engine, sa.inspect
 
-    def engine(of: Database, _pool: object = None, **arguments: object) -> sa.Engine:
+    def engine(of: Database, pool: Any = None, **arguments: Any) -> sa.Engine:
         key = (of.url, *arguments.items())
         exists = of.url.get_backend_name() == "sqlite" and Path(of.url.database or "").is_file()
         if of.problem is not None or not exists:
