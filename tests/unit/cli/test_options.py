@@ -80,7 +80,11 @@ def test_chosen_lines_are_read_from_a_log_of_any_size(tmp_path: Path, monkeypatc
         read_log(str(tmp_path / "none"), lambda line: True)
 
 
-@pytest.mark.parametrize("packed", [gzip.compress(b"NVRM: text\n"), lzma.compress(b"NVRM: text\n"), b"LPKSHHRH\0\0"])
+@pytest.mark.parametrize(
+    "packed",
+    [gzip.compress(b"NVRM: text\n"), lzma.compress(b"NVRM: text\n"), b"LPKSHHRH\0\0"],
+    ids=["gzip", "xz", "journal"],
+)
 def test_a_log_that_is_no_text_is_refused(packed: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = tmp_path / "kern.log.2.gz"
     log.write_bytes(packed)
