@@ -40,7 +40,13 @@ _SHOWN_PATHS = 3
 
 def host_reasons(host: Host) -> tuple[Finding, ...]:
     """All findings about the host: codes GPU001 to GPU009, GPU030 to GPU033, GPU244 and GPU245."""
-    return (*_iommu(host), *_circumstances(host), *_nvswitches(host), *_address_space(host), *isolation.of_host(host))
+    return (
+        *_iommu(host),
+        *_circumstances(host),
+        *_nvswitches(host),
+        *_address_space(host),
+        *isolation.of_host(host),
+    )
 
 
 def _iommu(host: Host) -> Iterator[Finding]:

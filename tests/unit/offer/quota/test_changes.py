@@ -332,7 +332,7 @@ def test_a_completion_belongs_to_the_run_that_it_completes() -> None:
         log.begin(one)
         log.end(ChangeOutcome(change=one, result=ChangeResult.DONE))
     log.close()
-    last, _unread = journal.last(lambda: Cloud().key, lambda record: True)
+    last, _unread = journal.last(Cloud, lambda record: True)
     assert last is not None
     assert (last.head.id, len(last.made)) == (record.head.id, len(CHANGES))
 
