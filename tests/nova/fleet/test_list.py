@@ -91,11 +91,11 @@ def test_states_and_holders_with_few_requests(world: World, tmp_path: Path) -> N
         traffic.calm()
         assert run(clouds, "list").code == 0
         complete = questions(traffic)
-    assert len(summary) == 4, summary  # Placement twice, the services, and the instances
+    assert len(summary) == 5, summary  # Placement twice, the services, the compute nodes, and the instances
     projects = [line for line in by_project if "/projects" in line]  # there is no Keystone to answer
-    assert len(by_project) - len(projects) == 4, by_project
+    assert len(by_project) - len(projects) == 5, by_project
     names = [line for line in complete if "/projects" in line or "/users" in line]
-    assert len(complete) - len(names) == 5, complete  # and one for each instance with GPUs
+    assert len(complete) - len(names) == 6, complete  # and one for each instance with GPUs
 
     servers.force_down(world.api, host)
     found, messages = listed(world)
