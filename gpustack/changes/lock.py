@@ -98,7 +98,7 @@ def held(
     :param seconds: how long to wait for another run.
     :raises LockedError: if another run holds one of them.
     """
-    user, host = user_name(), platform.node()
+    user, host, warn = user_name(), platform.node(), functools.cache(warn)  # a run that waits says so once
     with contextlib.ExitStack() as stack:
         stack.enter_context(on_this_machine(head.cloud.key, warn, seconds=seconds))
         if connection is None:
@@ -125,13 +125,13 @@ def on_this_machine(
         make_private(path)
         file = path.open("r+b", buffering=0)
     with file:
-        end, waiting = time.monotonic() + seconds, functools.cache(lambda: warn(_WAITING))
+        end = time.monotonic() + seconds
         while not _locked(file):
             if time.monotonic() >= end:
                 holder = file.read(200).decode(errors="replace").strip() or "unknown"
                 remedy = "wait until it ends; `gpustack history` lists the changes"
                 raise LockedError(f"another run changes this cloud: {holder}", where=str(path), remedy=remedy)
-            waiting()
+            warn(_WAITING)
             time.sleep(min(_TRY, seconds))
         with contextlib.suppress(OSError):  # a full disk: the journal reports it
             file.truncate(0)
@@ -196,7 +196,7 @@ def _delete(cloud: Connection, aggregate: int) -> None:
 
 
 def _taken(cloud: Connection, holder: Callable[[], LockHolder], warn: Callable[[str], None], seconds: float) -> int:
-    end, waiting = time.monotonic() + seconds, functools.cache(lambda: warn(_WAITING))
+    end = time.monotonic() + seconds
     while True:
         try:
             aggregate = compute.create_aggregate(cloud, LOCK)
@@ -216,7 +216,7 @@ def _taken(cloud: Connection, holder: Callable[[], LockHolder], warn: Callable[[
         if time.monotonic() >= end:
             remedy = f"wait until it ends. If no such run exists: openstack aggregate delete {LOCK}"
             raise LockedError(f"another run changes this cloud: {other}", where=f"aggregate {LOCK}", remedy=remedy)
-        waiting()
+        warn(_WAITING)
         time.sleep(min(_TRY, seconds))
 
 

@@ -213,17 +213,20 @@ class _Run:
             if not isinstance(cause, Unanswered):
                 return self._failed(change, error)
             self._halt("an earlier request got no answer")
-            # Read an object whose change got no answer, to learn whether it was carried out.
-            try:
-                present = change.read(api)
-            except GpustackError:
-                return ChangeOutcome(change=change, result=ChangeResult.UNKNOWN, detail=error.what)
-            if present == change.wanted:
-                confirmed = "confirmed by reading; the answer was lost"
-                return ChangeOutcome(change=change, result=ChangeResult.DONE, detail=confirmed)
-            detail = error.what if present == change.seen else f"partly done: {error.what}"
-            return ChangeOutcome(change=change, result=ChangeResult.FAILED, detail=detail)
+            return self._after_silence(change, api, error)
         return ChangeOutcome(change=change, result=ChangeResult.DONE, id=new)
+
+    def _after_silence(self, change: CloudChange, api: Any, error: GpustackError) -> ChangeOutcome:  # noqa: ANN401
+        """Read an object whose change got no answer, to learn whether it was carried out."""
+        try:
+            present = change.read(api)
+        except GpustackError:
+            return ChangeOutcome(change=change, result=ChangeResult.UNKNOWN, detail=error.what)
+        if present == change.wanted:
+            confirmed = "confirmed by reading; the answer was lost"
+            return ChangeOutcome(change=change, result=ChangeResult.DONE, detail=confirmed)
+        detail = error.what if present == change.seen else f"partly done: {error.what}"
+        return ChangeOutcome(change=change, result=ChangeResult.FAILED, detail=detail)
 
     def _failed(self, change: CloudChange, error: GpustackError) -> ChangeOutcome:
         """A change that failed: before its first write, or because the API refused it.

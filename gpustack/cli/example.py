@@ -9,7 +9,7 @@ from types import ModuleType
 from gpustack.base.columns import Column
 from gpustack.base.errors import GpustackError
 from gpustack.cli.common import Command, Lister
-from gpustack.cli.options import option
+from gpustack.cli.options import add_snapshot, option
 from gpustack.cli.output import Table, table
 
 _COMMANDS = "gpustack_demo.examples.commands"
@@ -61,8 +61,7 @@ class ExampleCloudCommand(_Example):
     epilog = "gpustack example cloud --snapshot hosts.json --rendered nova"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        text = "read the facts of hosts from a file of scan --save, or a directory of such files (default: hosts.json)"
-        option(parser, "--snapshot FILE", f"{text}; can be repeated", action="append", default=[])
+        add_snapshot(parser, " (default: hosts.json)")
         text = "read Nova's configuration from a directory that nova render wrote (default: %(default)s)"
         option(parser, "--rendered DIR", text, default=Path("nova"))
 

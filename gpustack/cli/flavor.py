@@ -347,9 +347,8 @@ def _add_gpus(parser: argparse.ArgumentParser) -> None:
         ("--model", True, "a model of the spec"),
         ("--alias", False, "an alias of Nova's configuration"),
     ):
-        text = f"request N GPUs of {device} (default: 1); can be repeated"
         reader = explained(partial(gpu_option, model=model))
-        option(parser, f"{name} NAME[:N]", text, dest="gpus", type=reader, action="append", default=[])
+        option(parser, f"{name} NAME[:N]…", f"request N GPUs of {device} (default: 1)", dest="gpus", type=reader)
     option(parser, "--count N", "request N GPUs, if there is one kind of GPU", type=positive)
     option(parser, "--spec SPEC", "the spec (default: gpustack.yaml, if it exists)")
 

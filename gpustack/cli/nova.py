@@ -55,7 +55,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
             "read an existing configuration: a file, a directory, or files joined by ':'. Its filter list is"
             " kept, and contradicting lines are reported"
         )
-        option(parser, "--from [SERVICE=]PATH", text, dest="existing", action="append", default=[])
+        option(parser, "--from [SERVICE=]PATH…", text, dest="existing")
         option(parser, "--release NAME", "render for this release of Nova (default: that of the spec)")
         tool = "render for this deployment tool (default: that of the spec)"
         option(parser, "--deployment", tool, choices=get_args(Deployment))
@@ -88,20 +88,9 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         elif errors(self._rendering.findings):
             return
         elif parsed_args.diff:
-            root = parsed_args.out or usual_root(self._deployment)
-            shown = [*changes(self._rendering.files, root), *self._stale(parsed_args)]
-            self.to_do = bool(shown)
-            texts = self._of_hosts((change.path, change.diff().removesuffix("\n")) for change in shown)
-            self.show_hosts(parsed_args, texts, changes=True, between="\n")
+            self._print_diff(parsed_args)
         elif parsed_args.out is None:
-            files = self._rendering.files
-            if len(files) == 1:
-                print(files[0].text, end="", file=self.app.stdout)
-            else:
-                self.show_hosts(
-                    parsed_args, self._of_hosts((f.name, f"### {f.name}\n{f.text.rstrip()}") for f in files)
-                )
-                self.show_total({"host": len(self._gathered.hosts), "file": len(files)}, {})
+            self._print_files(parsed_args)
         if parsed_args.out and not parsed_args.diff and not errors(self._rendering.findings):
             removals = self._stale(parsed_args)
             self._write(parsed_args.out)
@@ -147,6 +136,21 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         shown = [{**f.to_dict(), "group": groups[host] or f.name} for f, (host, _) in zip(files, owned, strict=True)]
         findings = [finding.to_dict() for finding in (*self._rendering.findings, *self._rendering.unknown)]
         return {"files": shown, "findings": findings}
+
+    def _print_files(self, parsed_args: argparse.Namespace) -> None:
+        files = self._rendering.files
+        if len(files) == 1:
+            print(files[0].text, end="", file=self.app.stdout)
+        else:
+            self.show_hosts(parsed_args, self._of_hosts((f.name, f"### {f.name}\n{f.text.rstrip()}") for f in files))
+            self.show_total({"host": len(self._gathered.hosts), "file": len(files)}, {})
+
+    def _print_diff(self, parsed_args: argparse.Namespace) -> None:
+        root = parsed_args.out or usual_root(self._deployment)
+        shown = [*changes(self._rendering.files, root), *self._stale(parsed_args)]
+        self.to_do = bool(shown)
+        texts = self._of_hosts((change.path, change.diff().removesuffix("\n")) for change in shown)
+        self.show_hosts(parsed_args, texts, changes=True, between="\n")
 
     def _of_hosts(self, texts: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
         """Texts with the host whose name is a part of their file's name, or with none."""

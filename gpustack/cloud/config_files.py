@@ -97,9 +97,7 @@ def region_of(config: Any, regions: frozenset[str]) -> str:  # noqa: ANN401 - of
     """
     configured = str(config.get_region_name() or "")
     if len(regions) > 1 and not configured:
-        listed = ", ".join(sorted(regions))
-        raise CloudError(
-            f"Nova has several regions ({listed}), and none of them is chosen; nothing was read or changed",
-            remedy="set region_name of the cloud in clouds.yaml; without clouds.yaml, set OS_REGION_NAME",
-        )
+        what = f"Nova has several regions ({', '.join(sorted(regions))}), and none of them is chosen"
+        remedy = "set region_name of the cloud in clouds.yaml; without clouds.yaml, set OS_REGION_NAME"
+        raise CloudError(f"{what}; nothing was read or changed", remedy=remedy)
     return configured or "".join(regions)

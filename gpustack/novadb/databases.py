@@ -97,9 +97,8 @@ def engine(of: Database, pool: Mapping[str, Any] | None = None, **arguments: obj
         raise DatabaseError("there is no such database file", where=of.where, remedy="check the path of the connection")
     arguments |= connection_options.arguments(of.url)
     try:
-        opened = sa.create_engine(
-            of.url, **(pool or {"poolclass": sa.NullPool}), hide_parameters=True, connect_args=arguments
-        )
+        pooled = pool or {"poolclass": sa.NullPool}
+        opened = sa.create_engine(of.url, **pooled, hide_parameters=True, connect_args=arguments)
     except (SQLAlchemyError, *_MISUSED) as error:
         raise _misused(of, error) from None
     sa.event.listen(opened, "connect", lambda connection, _record: connection_options.unlimited(of.url, connection))

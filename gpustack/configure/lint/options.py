@@ -30,12 +30,11 @@ def names(subject: LintSubject) -> Iterator[Finding]:
         configured = {setting.path for setting in source.configuration.settings}
         for setting in source.configuration.settings:
             if (option := table.find(setting.group, setting.name)) is not None:
-                if setting.path != option.path and setting.name.replace("-", "_") != option.name:
-                    both = (
-                        "lines under both names add up" if option.kind == "multi" else "in one file, the new name wins"
-                    )
-                    new = {"new_group": option.group, "new_name": option.name, "both": both}
-                    yield finding(Code.OPTION_DEPRECATED, **(_assigned(setting) | new))
+                if setting.path == option.path or setting.name.replace("-", "_") == option.name:
+                    continue
+                both = "lines under both names add up" if option.kind == "multi" else "in one file, the new name wins"
+                new = {"new_group": option.group, "new_name": option.name, "both": both}
+                yield finding(Code.OPTION_DEPRECATED, **(_assigned(setting) | new))
             elif source.configuration.overrides and setting.file.endswith("/global.conf"):
                 continue  # kolla-ansible merges it into the configurations of all services of OpenStack
             elif (other := next(reversed(of_any_release(source.project).get(setting.path, ())), None)) is not None:

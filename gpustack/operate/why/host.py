@@ -114,9 +114,8 @@ def _gpus(index: Index, fleet: Fleet, name: str, sources: WhySources) -> Iterato
         verdict, gpu = of_facts.get(address), known.get(address)
         if verdict is None and facts is not None and gpu is not None and gpu.parent in of_facts:
             verdict = of_facts[gpu.parent]
-        outage = outages.get(gpu_reason(address))
+        outage = outages.get(gpu_reason(address))  # its link is the first, as an outage breaks others with it
         records = {
-            # First: an outage breaks other links with it.
             links.IN_SERVICE: _in_service(verdict, gpu) if outage is None else False,
             links.HOST: None if facts is None else address in facts.functions,
             **_prepared(verdict),

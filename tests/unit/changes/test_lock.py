@@ -17,6 +17,7 @@ import pytest
 
 from gpustack.base.errors import JournalError, LockedError
 from gpustack.changes import lock
+from gpustack.changes.journal import Cloud, RunHead
 from gpustack.changes.lock import LockHolder, on_this_machine
 from gpustack.cloud.session import Refused
 from gpustack.nova_options.aggregates import Aggregate
@@ -203,16 +204,21 @@ def test_a_run_that_waits_reports_it_once(monkeypatch: pytest.MonkeyPatch) -> No
     """Its plan was made before the other run ended, so the other run's changes may require more."""
     api, warnings, pauses = Aggregates(), list[str](), list[float]()
     held(api, timedelta())
+    head = RunHead(id="mine", command="flavor apply", cloud=Cloud())
+    other = contextlib.ExitStack()
+    other.enter_context(on_this_machine(head.cloud.key))
 
     def pause(seconds: float) -> None:
         pauses.append(seconds)
-        if len(pauses) == 2:
+        if len(pauses) == 2:  # the lock of this machine is free, that of the cloud is not
+            other.close()
+        if len(pauses) == 4:
             api.delete_aggregate(None, api.number)
 
     monkeypatch.setattr(lock.time, "sleep", pause)
-    with in_the_cloud(api, "mine", "op", "host", warnings.append):
+    with mock.patch.object(lock, "compute", api), lock.held(mock.sentinel.cloud, head, warnings.append):
         pass
-    assert pauses == [2.0, 2.0]
+    assert pauses == [2.0] * 4
     (warning,) = warnings
     assert warning.startswith("waiting for another run on this cloud")
     assert warning.endswith("run the command again")
