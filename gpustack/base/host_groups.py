@@ -121,7 +121,7 @@ def fold(names: Iterable[str]) -> list[str]:
 def natural(name: str) -> tuple[tuple[int, str, int], ...]:
     """A sort key: ``gpu9`` before ``gpu10``, ranges at the position of their first host."""
     parts = (part for part in _RUNS.split(name.replace("[", "")) if part)
-    numbered = ((0, "", int(part[:18])) if part[0].isdigit() else (1, part, 0) for part in parts)
+    numbered = ((0, "", int(part[:18])) if part[0].isdecimal() else (1, part, 0) for part in parts)
     return (*numbered, (2, name, 0))
 
 

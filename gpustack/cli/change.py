@@ -29,7 +29,7 @@ from gpustack.changes.undo import plan_undo, without_gone
 from gpustack.cli.cleanup_options import add_cells, add_databases, cell_names, sources_of
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Command, add_format, confirm, see_terminal
-from gpustack.cli.options import option, positive
+from gpustack.cli.options import natural, option, positive
 from gpustack.cloud import Connection, session
 from gpustack.cloud.config_files import cloud_names
 from gpustack.cloud.limits import LimitsCloud
@@ -316,7 +316,7 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
         option(parser, "--wait S", "wait S seconds for each instance (default: as the change did)", type=positive)
         self.add_change_options(parser)
         # Of the process that undoes a run if nobody confirms it (gpustack.changes.guardian).
-        parser.add_argument("--unless-confirmed", type=int, help=argparse.SUPPRESS)
+        parser.add_argument("--unless-confirmed", type=natural, help=argparse.SUPPRESS)
         parser.add_argument("--region", help=argparse.SUPPRESS)
         add_databases(parser)
         add_cells(parser, "undo only the repairs of")

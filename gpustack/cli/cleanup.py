@@ -18,7 +18,7 @@ from gpustack.cli import cleanup_options as options
 from gpustack.cli.change import ChangeCommand
 from gpustack.cli.cleanup_hosts import add_ask_hosts, add_hypervisors, asked_plan
 from gpustack.cli.common import Command, Lister, add_exit_code, add_format, ssh_options
-from gpustack.cli.options import option, pci_address, positive
+from gpustack.cli.options import interval, natural, option, pci_address, positive
 from gpustack.cli.output import Table, table
 from gpustack.cloud import Connection
 from gpustack.cloud.session import disconnect
@@ -154,7 +154,7 @@ class CleanupWatchCommand(Command):
         options.add_cloud(parser)
         add_ask_hosts(parser)
         option(parser, "--metrics FILE", "write the textfile FILE", required=True)
-        option(parser, "--interval S", "check every S seconds", type=options.seconds, default=300.0)
+        option(parser, "--interval S", "check every S seconds", type=interval, default=300.0)
         option(parser, "--count N", "end after N checks (default: never)", type=positive)
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
@@ -189,7 +189,7 @@ gpustack cleanup apply --sql"""
 
     _plan: CleanupPlan
     _repairing: Repairing
-    _wait: float
+    _wait: int
     _failed: GpustackError | None = None
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -200,7 +200,7 @@ gpustack cleanup apply --sql"""
         self.add_change_options(parser, "--dry-run", output="the output of --check, which asks the hosts too")
         option(parser, "--max-count N", "stop after N repairs", type=positive)
         option(parser, "--sql", "print the statements instead of running them")
-        option(parser, "--wait S", "wait S seconds for Nova's periodic task", type=float, default=150)
+        option(parser, "--wait S", "wait S seconds for Nova's periodic task", type=natural, default=150)
         _add_hosts(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:

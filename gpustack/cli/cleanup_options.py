@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import threading
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -15,7 +14,7 @@ from gpustack.base.errors import DatabaseError, GpustackError, UsageError
 from gpustack.base.known_secrets import hidden
 from gpustack.base.text import quoted
 from gpustack.cli.common import Command
-from gpustack.cli.options import Once, add_snapshot, option, pci_address, snapshot_hosts
+from gpustack.cli.options import Once, add_snapshot, natural, option, pci_address, positive, snapshot_hosts
 from gpustack.cloud import Connection
 
 if TYPE_CHECKING:
@@ -23,13 +22,6 @@ if TYPE_CHECKING:
     from gpustack.repair.plan import CleanupPlan, Selection
 
 URL_VARIABLE = "GPUSTACK_DB_URL"
-
-
-def seconds(text: str) -> float:
-    number = float(text)
-    if not 0 <= number < threading.TIMEOUT_MAX:
-        raise ValueError(text)
-    return number
 
 
 def device(text: str) -> tuple[str, str]:
@@ -79,15 +71,15 @@ def add_cells(parser: argparse._ActionsContainer, what: str) -> None:
 def add_judgement(parser: argparse.ArgumentParser) -> None:
     """Add the thresholds for recent, down and stuck."""
     group = parser.add_argument_group("judgement")
-    option(group, "--grace S", "ignore rows changed in the last S seconds", type=int, default=300)
+    option(group, "--grace S", "ignore rows changed in the last S seconds", type=natural, default=300)
     text = "treat a service as down after S seconds without a report (default: service_down_time of nova.conf, or 60)"
-    option(group, "--service-down-time S", text, type=int)
+    option(group, "--service-down-time S", text, type=positive)
     option(
         group,
         "--stuck-after S",
         "report work as stuck if it wrote nothing for S seconds and no service runs it (default: %(default)s, "
         "twice the default of nova.conf's long_rpc_timeout)",
-        type=int,
+        type=natural,
         default=3600,
     )
     option(group, "--unblock HOST/ADDRESS…", "make this blocked device available again (class H)", type=device)

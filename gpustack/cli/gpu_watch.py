@@ -11,7 +11,7 @@ from gpustack.base.errors import CloudError, DatabaseError, GpustackError, Parti
 from gpustack.base.findings import Finding
 from gpustack.base.prometheus import Page
 from gpustack.cli.gpu import FleetCommand, databases_of, scheduler_of
-from gpustack.cli.options import number, option, release_of, snapshot_hosts
+from gpustack.cli.options import interval, option, release_of, snapshot_hosts
 from gpustack.cloud.limits import LimitsCloud
 from gpustack.cloud.session import again, disconnect
 from gpustack.fleet import metrics as fleet_metrics
@@ -49,10 +49,6 @@ def textfile(text: str) -> Path:
     if not text.endswith(_SUFFIX):
         raise argparse.ArgumentTypeError(f"node_exporter reads only files that end with {_SUFFIX}")
     return Path(text)
-
-
-interval = number(float, lambda value: 1 <= value < 86400, "must be 1 second or more, and less than a day")
-"""Seconds between two collections."""
 
 
 class GpuWatchCommand(FleetCommand):

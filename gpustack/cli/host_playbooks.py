@@ -94,7 +94,7 @@ class Play(Results):
         option(group, "--user NAME", "log in as this user")
         option(group, "--private-key FILE", "log in with this private key")
         group.add_argument("-K", "--ask-become-pass", action="store_true", help="ask for the password of sudo")
-        option(group, "--forks N", "work on N hosts at the same time (default: 5)", type=int)
+        option(group, "--forks N", "work on N hosts at the same time (default: 5)", type=positive)
         group.add_argument(
             "-e",
             "--extra-vars",

@@ -148,6 +148,9 @@ def number(kind: Callable[[str], Number], accepts: Callable[[Number], bool], exp
 
 pci_address = explained(lambda text: str(Address.parse(text)))
 """A PCI address with its domain: ``0000:65:00.0`` for ``65:00.0``."""
-positive = number(int, lambda value: value >= 1, "must be 1 or more")
+positive = number(int, lambda value: 0 < value < 2**31, "must be 1 or more, and less than 2147483648")
+natural = number(int, lambda value: 0 <= value < 2**31, "must be 0 or more, and less than 2147483648")
 port = number(int, lambda value: 0 < value < 65536, "{text} is no port")
 seconds = number(float, lambda value: 0 < value < 86400, "must be more than 0 seconds, and less than a day")
+interval = number(float, lambda value: 1 <= value < 86400, "must be 1 second or more, and less than a day")
+"""Seconds between two readings."""

@@ -31,7 +31,7 @@ class DatabaseSchema:
     @property
     def has_request_ids(self) -> bool:
         """Whether PCI requests of flavors have ids: since Zed (commit ccab6fed46)."""
-        return not self.version.isdigit() and self.since not in ("xena", "yoga")
+        return not self.version.isdecimal() and self.since not in ("xena", "yoga")
 
 
 def identify(kind: Kind, *, alembic: str | None, migrate: int | None, where: str) -> DatabaseSchema:

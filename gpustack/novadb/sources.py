@@ -19,7 +19,8 @@ import sqlalchemy as sa
 
 from gpustack.base.errors import DatabaseError, NovaConfigError, UsageError
 from gpustack.nova_options import releases
-from gpustack.nova_options.config import files_of, read_files
+from gpustack.nova_options.config import NovaConfiguration, files_of, read_files
+from gpustack.nova_options.options import Option
 from gpustack.novadb import databases, hardware, schema, tables
 from gpustack.novadb.databases import Database, database, snapshot
 
@@ -27,6 +28,7 @@ CELL0 = "00000000-0000-0000-0000-000000000000"
 _API_CONNECTION = releases.option("api_database/connection")
 _MAIN_CONNECTION = releases.option("database/connection")
 _SERVICE_DOWN_TIME = releases.option("DEFAULT/service_down_time")
+_REPORT_INTERVAL = releases.option("DEFAULT/report_interval")
 _TEMPLATE = re.compile(r"\{(\w+)")
 _PARTS = ("username", "password", "hostname", "port", "scheme", "query", "fragment", "path")
 
@@ -121,9 +123,15 @@ def from_nova_conf(paths: Sequence[Path]) -> tuple[Database, str | None, timedel
             where=", ".join(configuration.files),
             remedy="name the configuration of nova-api (a compute host's has no database), or one cell with --db-url",
         )
-    down = configuration.effective(_SERVICE_DOWN_TIME)
-    seconds = int(down[-1].value) if down and down[-1].value.isdigit() else 60  # Nova's default
-    return database("API database", api), main or None, timedelta(seconds=seconds)
+    down, interval = (_seconds(configuration, option) for option in (_SERVICE_DOWN_TIME, _REPORT_INTERVAL))
+    down = down if down > interval else int(interval * 2.5)  # as nova/servicegroup/api.py does
+    return database("API database", api), main or None, timedelta(seconds=down)
+
+
+def _seconds(configuration: NovaConfiguration, option: Option) -> int:
+    """A time in nova.conf, at most some 68 years; the default if Nova refuses the value."""
+    text = configuration.value(option)
+    return int(option.default) if text is None or option.type.fault(text) else min(int(text), 2**31)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -95,7 +95,7 @@ def _address(numbers: List) -> str:  # type: ignore[type-arg]
 def from_kernel(root: str, used: Used, unread: Unread) -> None:
     """Add the functions of every VFIO group or device that a process has open (``/proc/PID/fd``)."""
     proc = os.path.join(root, "proc")
-    pids = [name for name in sorted(os.listdir(proc)) if name.isdigit()]
+    pids = [name for name in sorted(os.listdir(proc)) if name.isdecimal()]
     if "1" not in pids:  # process 1 always exists; with hidepid=2, /proc lists only the user's own processes
         unread.append((proc, "the processes of other users are hidden"))
     for pid in pids:
@@ -181,7 +181,7 @@ def nova_compute(root: str) -> List[int]:
     proc = os.path.join(root, "proc")
     processes = []
     for pid in os.listdir(proc):
-        if pid.isdigit():
+        if pid.isdecimal():
             arguments = _read(os.path.join(proc, pid, "cmdline")).split(b"\0")
             is_python = b"python" in os.path.basename(arguments[0])
             programs = (

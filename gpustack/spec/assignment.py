@@ -147,7 +147,7 @@ def kept_cards(spec: Spec, host: Host) -> tuple[Shared, ...]:
     for function, name, model, beside in shared_cards(spec, host):
         vfs, vgpu = model.vfs, model.vgpu
         kind = None if vgpu is None else type_named(host, function, vgpu.type)
-        number = int(kind.number) if isinstance(kind, VgpuType) and kind.number.isdigit() else None
+        number = int(kind.number) if isinstance(kind, VgpuType) and kind.number.isdecimal() else None
         limit = (vgpu and vgpu.count) or (vfs and vfs.count) or None
         fault = kind if isinstance(kind, str) else None
         if function.vgpu_framework == "mdev" and name != beside[0]:

@@ -82,7 +82,7 @@ class _Numbers:
         found = []
         for end in range(start + 1, min(start + widest, len(name)) + 1):
             digits = name[start:end]
-            if not (digits.isascii() and digits.isdigit()):
+            if not (digits.isascii() and digits.isdecimal()):
                 break
             if int(digits) in self.numbers and digits == self._spell(int(digits)):
                 found.append(end)

@@ -58,7 +58,7 @@ class CallbackModule(CallbackBase):
         self._playbook = ""
         self._failed_items: dict[tuple[str, str], list[dict[str, str]]] = {}
         number = os.environ.get("GPUSTACK_EVENTS_FD", "")
-        if number.isdigit():
+        if number.isdecimal():
             # Processes that outlive this one, such as an SSH master, must not keep the pipe open.
             os.set_inheritable(int(number), False)
             self._stream = os.fdopen(int(number), "w", encoding="utf-8")

@@ -499,6 +499,12 @@ def test_a_request_elsewhere_breaks_the_rule(line: str) -> None:
     assert not requests_of("from gpustack.cloud import Connection\ncloud = connect()\ncompute.services(cloud)")
 
 
+def test_text_is_a_number_only_if_int_reads_it() -> None:
+    """``"²".isdigit()`` is true, and ``int("²")`` fails."""
+    files = [path for room in ("gpustack", "playbooks") for path in (TOP / room).rglob("*.py")]
+    assert not [path for path in files if re.search(r"\.is(digit|numeric)\b", path.read_text(encoding="utf-8"))]
+
+
 def test_kernel_messages_are_only_in_the_table_of_signs() -> None:
     """Patterns of messages are made from the sources; a module that needs one asks the table for its kind."""
     phrases = re.compile(r"NVRM: |AMD-Vi|DMAR: |\bXid \(|giving up|fallen off the bus|probe of|RmInitAdapter|Bus Error")

@@ -187,7 +187,7 @@ def default_entry(root: Path, once: str | None = None) -> Entry:
     entries = [match.groups() for match in _ENTRY.finditer(text)]
     wanted = chosen.rpartition(">")[2]
     named = [entry for entry in entries if wanted in entry[:2]]
-    if ">" in chosen and wanted.isdigit():  # the first entry is above the submenu
+    if ">" in chosen and wanted.isdecimal():  # the first entry is above the submenu
         named = entries[int(wanted) + 1 : int(wanted) + 2]
     if not (named := named or entries[:1]):
         raise StandInError("grub.cfg has no entry that boots Linux")

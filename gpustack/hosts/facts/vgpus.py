@@ -50,7 +50,7 @@ def type_named(host: Host, function: Function, name: str) -> VgpuType | str:
 
 def is_named(kind: VgpuType, name: str) -> bool:
     """Whether a type has a name: the last word of the driver's, which has a brand before it, or its directory."""
-    is_directory = kind.number == name and not name.isdigit()
+    is_directory = kind.number == name and not name.isdecimal()
     return is_directory or (kind.name or "").rpartition(" ")[2] == name
 
 

@@ -329,7 +329,7 @@ def _device(host: Host, gpu: Gpu) -> Iterator[Finding]:
 def _framebuffer_advice(host: Host, main: Function) -> str:
     """The remedy without a second display: vfio-pci frees VGA functions itself (``vfio_pci_vga_init``)."""
     releases = [kernel.release for kernel in host.boot.kernels] or [host.kernel.release or "0"]
-    is_removed = all(int(release.partition(".")[0] or 0) >= 6 for release in releases if release[:1].isdigit())
+    is_removed = all(int(major[0]) >= 6 for release in releases if (major := re.match(r"\d{1,9}", release)))
     if is_removed and main.pci_class.startswith("0300"):
         return "no argument is needed: since Linux 6.0, vfio-pci removes the framebuffer when it binds the GPU"
     return "add `video=efifb:off` or `initcall_blacklist=sysfb_init` to the kernel's arguments"

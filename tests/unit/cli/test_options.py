@@ -4,12 +4,15 @@ import argparse
 import gzip
 import io
 import lzma
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
 
 from gpustack.base.errors import HostError, SnapshotError
+from gpustack.cli.app import Gpustack
 from gpustack.cli.options import Once, add_snapshot, option, read_log, snapshot_hosts
+from gpustack.cli.registry import command_class
 from gpustack.hosts.facts.store import save_snapshot
 from support.host_samples import raw_host
 
@@ -30,6 +33,28 @@ def test_usage_decides_the_kind_of_an_option(usage: str, words: list[str], value
     parser = argparse.ArgumentParser()
     option(parser, usage, "text", dest="value")
     assert parser.parse_args(words).value == value
+
+
+def read(action: argparse.Action, text: str) -> object:
+    """A value, None if the option refuses it."""
+    try:
+        return action.type(text) if callable(action.type) else None
+    except (ValueError, argparse.ArgumentTypeError):
+        return None
+
+
+NUMBERS = [
+    (command, action)
+    for command in sorted(entry.name.replace("_", " ") for entry in entry_points(group="gpustack.cli"))
+    for action in command_class(command)(Gpustack(), None, cmd_name=command).get_parser(command)._actions
+    if callable(action.type) and action.dest not in ("seed", "max_width") and isinstance(read(action, "3"), int | float)
+]
+
+
+@pytest.mark.parametrize(("command", "action"), NUMBERS, ids=lambda part: getattr(part, "dest", part))
+def test_numbers_have_bounds(command: str, action: argparse.Action) -> None:
+    """A typing error turns no protection off, and the time, Nova or Ansible refuses no number later."""
+    assert not [text for text in ("nan", "inf", "-inf", "-1", "1e400", "9" * 30, "²") if read(action, text) is not None]
 
 
 def test_a_second_source_is_refused_instead_of_lost(capsys: pytest.CaptureFixture[str]) -> None:

@@ -103,11 +103,22 @@ def test_no_cell_can_be_read(tmp_path: Path) -> None:
         plan.make(Sources.from_nova_conf([conf]), Selection())
 
 
-def test_the_services_down_time_is_novas(two: tuple[CellFile, CellFile, Path]) -> None:
-    assert Sources.from_nova_conf([two[2]]).service_down_time == timedelta(seconds=60)
+@pytest.mark.parametrize(
+    ("lines", "seconds"),
+    [
+        ("", 60),
+        ("service_down_time = 180", 180),
+        ("service_down_time = 180\nreport_interval = 200", 500),
+        ("service_down_time = 5", 25),  # not longer than the interval
+        ("service_down_time = -1", 25),
+        ("service_down_time = ²", 60),  # no number
+        ("service_down_time = 99999999999999", 2**31),
+    ],
+)
+def test_the_services_down_time_is_novas(two: tuple[CellFile, CellFile, Path], lines: str, seconds: int) -> None:
     with two[2].open("a") as stream:
-        stream.write("[DEFAULT]\nservice_down_time = 180\n")
-    assert Sources.from_nova_conf([two[2]]).service_down_time == timedelta(seconds=180)
+        stream.write(f"[DEFAULT]\n{lines}\n")
+    assert Sources.from_nova_conf([two[2]]).service_down_time == timedelta(seconds=seconds)
 
 
 def test_a_host_that_there_is_not(two: tuple[CellFile, CellFile, Path], capsys: pytest.CaptureFixture[str]) -> None:

@@ -173,7 +173,7 @@ def kernel_view(files: FunctionFiles) -> Dict[str, Any]:
         "driver_module": files.module(),
         "driver_override": None if override == "(null)" else override,
         "modalias": files.value("modalias"),
-        "iommu_group": int(group) if group and group.isdigit() else None,
+        "iommu_group": int(group) if group and group.isdecimal() else None,
         "numa_node": files.number("numa_node"),
         "boot_vga": files.flag("boot_vga"),
         "sriov_totalvfs": files.number("sriov_totalvfs"),

@@ -12,7 +12,7 @@ _REGION = re.compile(r"0x([0-9a-f]{1,16}) 0x([0-9a-f]{1,16}) ([a-z-]{1,32})")
 
 def numbers(host: HostRoot) -> List[int]:
     """The numbers of all groups."""
-    return sorted(int(name) for name in host.names(GROUPS) if name.isdigit())
+    return sorted(int(name) for name in host.names(GROUPS) if name.isdecimal())
 
 
 def without_iommu(host: HostRoot) -> Set[int]:

@@ -108,7 +108,7 @@ def processes(host: HostRoot, nodes: Dict[str, Set[str]]) -> Tuple[Dict[str, Lis
     """The processes with open nodes, by function; and whether all processes could be inspected."""
     by_function: Dict[str, List[str]] = {}
     complete = True
-    for process in sorted((name for name in host.names("/proc") if name.isdigit()), key=int):
+    for process in sorted((name for name in host.names("/proc") if name.isdecimal()), key=int):
         opened = open_nodes(host, process)
         if opened is None:
             complete = False

@@ -101,7 +101,7 @@ def _of_signs(events: List[Dict[str, Any]], explained: Set[Optional[str]]) -> It
         if event["kind"] == messages.SIGN and not follows:
             by_place.setdefault((event["code"], event["address"]), []).append(event)
     for (code, address), of_place in by_place.items():
-        count = sum(int(event["count"]) for event in of_place if event["count"].isdigit())
+        count = sum(int(event["count"]) for event in of_place if event["count"].isdecimal())
         text = of_place[-1]["text"]
         problem = _problem(code, address, message=text, count=count, host="HOST", address="ADDRESS", text=text)
         yield {**problem, "severity": max((event["severity"] for event in of_place), key=_SEVERITIES.index)}

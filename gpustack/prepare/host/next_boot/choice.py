@@ -63,7 +63,7 @@ def entry_key(name: str) -> tuple[tuple[tuple[int, int, str], ...], ...]:
 
 
 def _rank(word: str) -> tuple[int, int, str]:
-    return (2, int(word), "") if word.isdigit() else ({"~": -1, "": 0}.get(word, 1), 0, word)
+    return (2, int(word), "") if word.isdecimal() else ({"~": -1, "": 0}.get(word, 1), 0, word)
 
 
 def chosen(host: Host) -> Choice:

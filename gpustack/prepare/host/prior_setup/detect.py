@@ -93,7 +93,7 @@ def _unserved(host: Host, targets: Targets) -> dict[str, Function]:
 def _parted(place: str) -> tuple[str, int]:
     """Split a place into file and line; the line is 0 if the place is only a file (a boot entry)."""
     path, _, line = place.rpartition(":")
-    return (path, int(line)) if line.isdigit() else (place, 0)
+    return (path, int(line)) if line.isdecimal() else (place, 0)
 
 
 # --- each kind of file ---------------------------------------------------------------------------------------------
