@@ -402,10 +402,10 @@ def test_unity_mappings_of_amd_are_refused_by_newer_kernels(release, severity):
 
 @pytest.mark.parametrize(
     ("release", "needed"),
-    [("5.14.0-70.el9", True), ("6-custom", False), ("7.0.1", False), ("²", False), ("9" * 99, False)],
+    [("5.14.0-70.el9", True), ("6-custom", False), ("7.0.1", False), ("9" * 99, False)],
 )
 def test_since_linux_6_no_argument_frees_the_framebuffer(release, needed):
-    facts = host(function("0000:88:00.0", claims=["BOOTFB"]), kernel={"release": release})
+    facts = host(function("0000:88:00.0", pci_class="030000", claims=["BOOTFB"]), kernel={"release": release})
     remedies = [f.remedy for f in findings(facts, first_gpu(facts)) if f.code == "GPU016"]
     assert ["efifb:off" in remedy for remedy in remedies] == [needed]
 
