@@ -214,7 +214,7 @@ def documents(path: Path) -> list[dict[str, object]]:
         documents = load_all(text, Loader)
     except (ValueError, yaml.YAMLError) as error:
         what = f"the file is no YAML: {reason(error)}"
-        raise NovaConfigError(what, where=str(path), remedy="name a YAML file") from error
+        raise NovaConfigError(what, where=str(path), remedy="name a YAML file") from None  # YAML's error quotes lines
     found = [document for document in documents if isinstance(document, dict)]
     inner = [item for document in found for item in _items(document) or [document]]
     return [document for document in inner if isinstance(document, dict)]
