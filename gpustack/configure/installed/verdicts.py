@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpustack.base.errors import UsageError
+from gpustack.base.errors import HostError, UsageError
 from gpustack.base.findings import Basis, Code, Finding, Severity, definitions, finding
 from gpustack.configure.installed import launch
-from gpustack.configure.sources import PLACEMENT, HostNames, Source, guessed, split
+from gpustack.configure.sources import PLACEMENT, READERS, HostNames, Source, guessed, split
 from gpustack.connect.ssh.config import SshOptions
 from gpustack.hosts.facts.bundle import bundled
 from gpustack.nova_options import releases
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from gpustack.hosts.facts.model import Host
 
 _JOBS = "'gpustack: the jobs'"
-_SHOWN = 300
+_VERSION = re.compile(r"\A[0-9]{1,4}\.[\w.+-]{1,60}\Z", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +106,7 @@ def local(nova: str, sources: Sequence[Source], hosts: Sequence[Host], timeout: 
 def on_host(host: str, nova: str, arguments: Sequence[str], options: SshOptions) -> tuple[tuple[Source, ...], Verdicts]:
     """The configurations of a host, and the verdicts of its Nova, in one SSH session.
 
-    :raises HostError: if the host can't be reached.
+    :raises HostError: if the host can't be reached, or answers in another form.
     """
     from gpustack.connect.ssh.connection import Connections
 
@@ -120,21 +121,29 @@ def on_host(host: str, nova: str, arguments: Sequence[str], options: SshOptions)
     text = bundled("gpustack.configure.installed.launch", title, ascii(request))
     with Connections(options) as connections:
         result: dict[str, Any] = connections.run(host, text.encode())
-    sources = tuple(
-        Source(
-            label=f"{host}:{entry['label']}",
-            services=tuple(entry["services"]),
-            readers=tuple(entry["readers"]),
-            configuration=parse_files({f"{host}:{name}": content for name, content in entry["files"].items()}),
-            named=True,
-            hosts=(host,),
+    services = {service: service for service in (*READERS, PLACEMENT)}
+    try:
+        sources = tuple(
+            Source(
+                label=f"{host}:{entry['label']}",
+                services=tuple(services[service] for service in entry["services"]),
+                readers=tuple(services[service] for service in entry["readers"]),
+                configuration=parse_files({f"{host}:{name}": content for name, content in entry["files"].items()}),
+                named=True,
+                hosts=(host,),
+            )
+            for entry in result.get("jobs", ())
         )
-        for entry in result.get("jobs", ())
-    )
-    if "failed" in result:
-        return sources, Verdicts(failure=f"{host}: {result['failed']}")
-    answer = result["answer"]
-    return sources, Verdicts(version=answer["version"], by_source=[entry["refused"] for entry in answer["answers"]])
+        if "failed" in result:
+            return sources, Verdicts(failure=f"{host}: {result['failed']}")
+        (version,) = _VERSION.findall(result["answer"]["version"])
+        by_source = [entry["refused"] for entry in result["answer"]["answers"]]
+        for refusal in (refusal for _, refused in zip(sources, by_source, strict=True) for refusal in refused):
+            "".join((refusal["step"], refusal["option"], refusal["error"], *refusal["services"]))  # all are texts
+    except (AttributeError, LookupError, TypeError, ValueError) as error:  # a host can print anything
+        remedy = "check that nothing replaces its python3, or the program of --with-nova"
+        raise HostError("its answer has another form than expected", where=host, remedy=remedy) from error
+    return sources, Verdicts(version=version, by_source=by_source)
 
 
 def _argument(argument: str) -> dict[str, Any]:
@@ -169,7 +178,14 @@ def compared(sources: Sequence[Source], findings: Sequence[Finding], verdicts: V
     pairs = list(zip(sources, verdicts.by_source, strict=True))
     files = {file for source, refused in pairs if refused for file in source.configuration.files}
     for source, refused in pairs:
-        reported = [] if source.services == (PLACEMENT,) else list(_refusals(source, findings))
+        of_source = () if source.services == (PLACEMENT,) else findings
+        starts = tuple(f"{file}:" for file in source.configuration.files)
+        reported = [
+            entry
+            for entry in of_source
+            if (entry.place == source.label or entry.place.startswith(starts))
+            and definitions()[entry.code].basis is Basis.REFUSED
+        ]
         if not refused:  # a service that reads the same file may be the one that refuses it
             reported = [e for e in reported if e.severity is Severity.ERROR and e.place.rpartition(":")[0] not in files]
         for refusal in refused:
@@ -186,18 +202,9 @@ def compared(sources: Sequence[Source], findings: Sequence[Finding], verdicts: V
             )
 
 
-def _refusals(source: Source, findings: Sequence[Finding]) -> Iterator[Finding]:
-    """The findings in a configuration that Nova refuses it, or may refuse it."""
-    starts = tuple(f"{file}:" for file in source.configuration.files)
-    for entry in findings:
-        of_source = entry.place == source.label or entry.place.startswith(starts)
-        if of_source and definitions()[entry.code].basis is Basis.REFUSED:
-            yield entry
-
-
 def _refusal(source: Source, refusal: Mapping[str, Any], version: str) -> Finding:
     settings = [setting for setting in source.configuration.settings if setting.path == refusal["option"]]
     place = source.place(settings[-1] if settings else None)
     services = " and ".join(f"nova-{service}" for service in refusal["services"])
-    error = " ".join(str(refusal["error"]).split())[:_SHOWN]
+    error = " ".join(str(refusal["error"]).split())[:300]
     return finding(Code.NOVA_REFUSES, place=place, version=version, services=services, error=error)
