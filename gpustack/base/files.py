@@ -224,27 +224,21 @@ def make_private_directory(path: Path) -> None:
         path.mkdir(mode=0o700, exist_ok=True)
 
 
-def make_private(path: Path) -> None:
-    """Create a file with mode 0600. An existing regular file keeps its content and gets this mode.
+def open_private(path: Path, access: int = os.O_WRONLY) -> int:
+    """Open a file with mode 0600 to append, and return its descriptor: its path may be of another file later.
+
+    An existing regular file keeps its content and gets this mode.
 
     :raises OSError: when it can't be created, or belongs to another user.
     """
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    try:
-        found = os.fstat(descriptor)
-        if stat.S_ISREG(found.st_mode):  # not for /dev/stderr and the like
-            if found.st_uid != os.geteuid():  # root may change the mode, but the owner could still read it
-                raise OSError(errno.EPERM, os.strerror(errno.EPERM), str(path))
-            os.fchmod(descriptor, 0o600)
-    finally:
-        os.close(descriptor)
-
-
-def _masked(mode: int) -> int:
-    """A mode without the bits of the umask, which is only known after it is set."""
-    umask = os.umask(0o077)
-    os.umask(umask)
-    return mode & ~umask
+    descriptor = os.open(path, access | os.O_CREAT | os.O_APPEND, 0o600)
+    found = os.fstat(descriptor)
+    if stat.S_ISREG(found.st_mode):  # not for /dev/stderr and the like
+        if found.st_uid != os.geteuid():  # root may change the mode, but the owner could still read it
+            os.close(descriptor)
+            raise OSError(errno.EPERM, os.strerror(errno.EPERM), str(path))
+        os.fchmod(descriptor, 0o600)
+    return descriptor
 
 
 def write_atomic(
@@ -263,9 +257,11 @@ def write_atomic(
     :param owner: the file that is replaced: the new one gets its owner and group as far as this user may set them.
     :raises OSError: when the directory is missing or not writable; ``path`` is then unchanged.
     """
+    if not (exact or owner):
+        os.umask(umask := os.umask(0o077))  # it is only known after it is set
+        mode &= ~umask
     try:
-        bits = mode if exact or owner else _masked(mode)
-        _write_atomic(path, [text] if isinstance(text, str) else text, bits, new, owner)
+        _write_atomic(path, [text] if isinstance(text, str) else text, mode, new, owner)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error  # without the name of the temporary file
 

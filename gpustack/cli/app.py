@@ -17,13 +17,13 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from cliff import app, commandmanager
 
 from gpustack import __version__
 from gpustack.base.errors import BROKEN_PIPE, INTERRUPTED, GpustackError, UsageError
-from gpustack.base.files import data_table, file_remedy, make_private
+from gpustack.base.files import data_table, file_remedy, open_private
 from gpustack.base.known_secrets import forget, hidden
 from gpustack.base.text import LAYOUT, SafeStream, printable
 from gpustack.cli import environment
@@ -76,7 +76,10 @@ class _Formatter(logging.Formatter):
 
 
 class _LogFile(logging.FileHandler):
-    """A log that ends with one message on a full disk."""
+    """A log of requests and responses, for its owner only, that ends with one message on a full disk."""
+
+    def _open(self) -> TextIO:  # type: ignore[override]
+        return os.fdopen(open_private(Path(self.baseFilename)), "a", encoding="utf-8")
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name is logging's
         logging.getLogger().removeHandler(self)
@@ -154,8 +157,7 @@ class Gpustack(app.App):
             console.addFilter(lambda record: not record.name.startswith("keystoneauth"))
         self._handlers = [console]
         if self.options.log_file:
-            make_private(Path(self.options.log_file))  # the log contains requests and responses
-            self._handlers.append(_LogFile(self.options.log_file, encoding="utf-8"))
+            self._handlers.append(_LogFile(self.options.log_file))
             self._handlers[-1].setFormatter(_Formatter(self.LOG_FILE_MESSAGE_FORMAT))
         for handler in self._handlers:
             root.addHandler(handler)

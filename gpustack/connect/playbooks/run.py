@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from gpustack.base.errors import ApplyError, GpustackError, UsageError
-from gpustack.base.files import collection_dir, file_errors, read_text, write_atomic
+from gpustack.base.files import collection_dir, file_errors, open_private, read_text, write_atomic
 from gpustack.base.text import LAYOUT, printable
 from gpustack.connect.playbooks.record import Record
 
@@ -247,10 +247,11 @@ def play(call: Call, log: Path, directory: Path, listener: Callable[[Record, Seq
     :raises KeyboardInterrupt: when it was interrupted; Ansible has then ended too.
     """
     argv = call.argv()
-    start = log.stat().st_size
     record = Record(checked=call.check)
     reading, writing = os.pipe()
-    with os.fdopen(reading, encoding="utf-8") as events, log.open("ab", buffering=0) as stream, ExitStack() as stack:
+    with os.fdopen(reading, encoding="utf-8") as events, ExitStack() as stack:
+        stream = stack.enter_context(os.fdopen(open_private(log), "ab", buffering=0))
+        start = os.fstat(stream.fileno()).st_size
         variables = environment(writing, directory)
         started = f"# ANSIBLE_CONFIG={variables['ANSIBLE_CONFIG']}\n$ ansible-playbook {shlex.join(argv[5:])}\n"
         try:

@@ -13,8 +13,8 @@ from gpustack.base.errors import PlanError
 from gpustack.base.files import (
     file_errors,
     file_remedy,
-    make_private,
     make_private_directory,
+    open_private,
     read_text,
     state_dir,
     user_name,
@@ -139,11 +139,11 @@ def test_errors_of_a_file_get_their_reason_and_place(tmp_path: Path) -> None:
 def test_a_private_file_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "log"
     path.touch(mode=0o644)
-    make_private(path)
+    os.close(open_private(path))
     assert path.stat().st_mode & 0o777 == 0o600
     path.chmod(0o644)
     monkeypatch.setattr(os, "geteuid", lambda: path.stat().st_uid + 1)  # also root
     with pytest.raises(PermissionError) as caught:
-        make_private(path)
+        open_private(path)
     assert caught.value.filename == str(path)
     assert path.stat().st_mode & 0o777 == 0o644

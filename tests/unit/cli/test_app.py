@@ -325,6 +325,22 @@ def test_log_file(gpustack, snapshots, tmp_path):
     assert log.stat().st_mode & 0o777 == 0o600
 
 
+def test_a_log_is_the_file_that_was_checked(tmp_path, monkeypatch):
+    """In a directory of others, its path may be of another file afterwards."""
+    log, moved, change = tmp_path / "log", tmp_path / "moved", os.fchmod
+
+    def replaced(descriptor, mode):
+        change(descriptor, mode)
+        log.rename(moved)
+        log.touch(mode=0o666)
+
+    monkeypatch.setattr(os, "fchmod", replaced)
+    handler = app._LogFile(log)
+    handler.emit(logging.makeLogRecord({"msg": "a request"}))
+    handler.close()
+    assert (moved.read_text(), log.read_text()) == ("a request\n", "")
+
+
 @pytest.mark.filterwarnings("ignore::openstack.warnings.RemovedInSDK60Warning")  # about InfluxDB
 @pytest.mark.parametrize("options", [(), ("--debug", "-vvv")])
 def test_no_log_has_a_secret(options, gpustack, tmp_path, monkeypatch):
