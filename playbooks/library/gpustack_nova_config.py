@@ -110,11 +110,13 @@ def blanked(text: str) -> str:
         if header:
             name = header.group(1).strip()
             section = name if name == "DEFAULT" else name.lower()
-            inside = True
-        elif line.startswith(MARKS):
+            inside = section in SECTIONS  # an indented line below continues no option
             lines.append(line)
             continue
-        elif line[:1] not in (" ", "\t"):
+        if line.startswith(MARKS):
+            lines.append(line)
+            continue
+        if line[:1] not in (" ", "\t"):
             inside = section in SECTIONS or (section == "DEFAULT" and line.startswith(("pci_", "scheduler_")))
             if line.startswith(("#", ";")):
                 lines.append("")
@@ -234,13 +236,17 @@ def write(module: AnsibleModule, block: Dict[str, str], path: str, before: str) 
     if not module.check_mode:
         status = os.stat(path)
         descriptor, temporary = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".gpustack.")
-        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-            stream.write(after)
-            stream.flush()
-            os.fchmod(stream.fileno(), status.st_mode & 0o7777)
-            os.fchown(stream.fileno(), status.st_uid, status.st_gid)
-            os.fsync(stream.fileno())
-        os.replace(temporary, path)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+                stream.write(after)
+                stream.flush()
+                os.fchmod(stream.fileno(), status.st_mode & 0o7777)
+                os.fchown(stream.fileno(), status.st_uid, status.st_gid)
+                os.fsync(stream.fileno())
+            os.replace(temporary, path)
+        except OSError:
+            os.unlink(temporary)  # a copy of all options, with their passwords
+            raise
     return {
         "before": block_of(before),
         "after": block_of(after),

@@ -6,8 +6,11 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from ansible_collections.nova_gpustack.passthrough.plugins.modules import gpustack_nova_config as module
 
 from gpustack.connect.playbooks.inventory import interpreter
 from gpustack.nova_options.markers import BEGIN, END
@@ -41,3 +44,33 @@ def test_no_file_is_written_if_one_lacks_a_marker(tmp_path: Path, marker: str) -
     assert process.returncode != 0
     assert "/etc/damaged.conf: one of the two lines is missing" in process.stdout
     assert {path: path.read_text() for path in texts} == texts
+
+
+def test_a_failed_write_leaves_no_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would have all options of the file, with their passwords."""
+    path = tmp_path / "nova.conf"
+    path.write_text(THEIRS)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module.os, "replace", full)
+    ansible: Any = SimpleNamespace(check_mode=False)
+    with pytest.raises(OSError, match="No space left"):
+        module.write(ansible, {"path": "/nova.conf", "text": "[pci]\n"}, str(path), THEIRS)
+    assert [file.name for file in tmp_path.iterdir()] == ["nova.conf"]
+
+
+@pytest.mark.parametrize("header", ["[database]", "[DEFAULT]", "[database] # x", "[Database]"])
+def test_passwords_stay_on_the_host(header: str) -> None:
+    """Also in a file that Nova refuses: an indented line below a header continues no option."""
+    lines = (
+        " connection = mysql://nova:geheim7@db",
+        "connection = a",
+        "  geheim7",
+        "[pci]",
+        " alias = {}",
+        "alias = b",
+    )
+    text = module.blanked("\n".join((header, *lines)) + "\n")
+    assert text == f"{header}\n\n\n\n[pci]\n alias = {{}}\nalias = b\n"
