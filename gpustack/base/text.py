@@ -43,14 +43,14 @@ def _escaped(character: str) -> str:
     return "".join(f"\\u{high:02x}{low:02x}" for high, low in zip(units[::2], units[1::2], strict=True))
 
 
-def printable_data(value: Any) -> Any:  # noqa: ANN401 - plain data
-    """Plain data with all texts printable, for results that Ansible prints."""
+def printable_data(value: Any, *, keep: str = LAYOUT) -> Any:  # noqa: ANN401 - plain data
+    """Plain data with all texts printable: results that Ansible prints, and answers of hosts."""
     if isinstance(value, str):
-        return printable(value, keep=LAYOUT)
+        return printable(value, keep=keep)
     if isinstance(value, dict):
-        return {printable_data(key): printable_data(inner) for key, inner in value.items()}
+        return {printable_data(key, keep=keep): printable_data(inner, keep=keep) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [printable_data(inner) for inner in value]
+        return [printable_data(inner, keep=keep) for inner in value]
     return value
 
 

@@ -10,7 +10,13 @@ from ansible_collections.nova_gpustack.passthrough.plugins.plugin_utils.gpustack
 
 from gpustack.base.task_results import TaskResult
 from gpustack.configure import plugin_api
+from gpustack.prepare.plugin_api import printable_data
 from gpustack.repair import plugin_api as restarts
+
+
+def _failed(answer: Mapping[str, Any]) -> TaskResult:
+    """The failed task of a module: its message is the host's."""
+    return {"failed": True, "msg": printable_data(str(answer.get("msg", "the module has failed")), keep="")}
 
 
 class ActionModule(Base):
@@ -58,7 +64,7 @@ class ActionModule(Base):
             task_vars=task_vars,
         )
         if module_answer.get("failed"):
-            return {"failed": True, "msg": str(module_answer.get("msg", "the module has failed"))}
+            return _failed(module_answer)
         outcome = plugin_api.for_host(
             args["spec"],
             args["decided"],
@@ -84,7 +90,7 @@ class ActionModule(Base):
             task_vars=task_vars,
         )
         if answer.get("failed"):
-            return {"failed": True, "msg": str(answer.get("msg", "the module has failed"))}
+            return _failed(answer)
         entries = args["decided"]["computes"].get(args["hostname"], ())
         due = restarts.Restart(
             host=args["compute_host"] or args["hostname"],

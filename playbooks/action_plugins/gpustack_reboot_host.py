@@ -12,6 +12,8 @@ from ansible.errors import AnsibleError
 from ansible.plugins.action import reboot
 from ansible_collections.nova_gpustack.passthrough.plugins.plugin_utils.gpustack_base import ActionModule as Base
 
+from gpustack.prepare.plugin_api import printable_data
+
 _BETWEEN = 2.0  # seconds
 _ALIVE = "-o ServerAliveInterval=5 -o ServerAliveCountMax=3"
 _SHUTDOWN = "env PATH=/usr/sbin:/usr/bin:/sbin:/bin shutdown"  # independent of the user's shell
@@ -26,9 +28,9 @@ class ActionModule(reboot.ActionModule):
     """
 
     def run(self, tmp: None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Reboot the host, unless its facts set variables."""
+        """Reboot the host, unless its facts set variables. Ansible prints its errors, which may be the host's text."""
         refusal: dict[str, Any] | None = Base.refused(task_vars or {})
-        result: dict[str, Any] = refusal or super().run(tmp, task_vars)
+        result: dict[str, Any] = refusal or printable_data(super().run(tmp, task_vars))
         return result
 
     def get_distribution(self, task_vars: Mapping[str, Any]) -> dict[str, str]:

@@ -239,6 +239,23 @@ def printed(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             assert printable_data(result) == result, name
 
 
+def printed_by_the_controller(_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two plugins of the controller take their message from an answer of the host."""
+    plugins = "ansible_collections.nova_gpustack.passthrough.plugins.action."
+    failed = {"failed": True, "msg": f"{STEERING}{REMEDY}"}
+    nova = object.__new__(importlib.import_module(f"{plugins}gpustack_nova").ActionModule)
+    monkeypatch.setattr(nova, "_execute_module", lambda **_: failed, raising=False)
+    arguments: dict[str, Any] = {"root": "/", "kolla": False}
+    answers = [nova._for_host(arguments, {}), nova._checked({}, arguments, {})]
+    assert not [answer for answer in answers if "\n" in answer["msg"]]
+    reboot = object.__new__(importlib.import_module(f"{plugins}gpustack_reboot_host").ActionModule)
+    monkeypatch.setattr("ansible.plugins.action.reboot.ActionModule.run", lambda *_: failed)
+    answers.append(reboot.run(None, {}))
+    for answer in answers:
+        assert "owned" in answer["msg"]
+        assert printable_data(answer) == answer
+
+
 TALK = RAW["k4200"]
 ANSWERS: dict[str, Any] = {
     "another path": {**TALK, "hostname": "../../etc/cron.d/x"},
@@ -286,6 +303,7 @@ test_an_attack_fails, test_an_attack_works_without_the_check = attacked(
         "from a cache": from_a_cache,
         "each plugin": each_plugin,
         "printed": printed,
+        "printed by the controller": printed_by_the_controller,
         "times": times,
         "one word": one_word,
         **variants(answer, {name: name for name in ANSWERS}),
