@@ -17,7 +17,7 @@ from gpustack.cli import pages
 COLOR = ("auto", "always", "never")
 _SEVERITIES = {"ERROR": "1;31", "WARNING": "1;33", "INFO": "1;34"}
 _CHANGES = {"+": "32", "-": "31", "~": "33", "@": "36"}
-_FINDING = re.compile(rf"^( *)({'|'.join(_SEVERITIES)}) (GPU\d{{3}})\b", re.MULTILINE)
+_FINDING = re.compile(rf"^( {{0,2}})({'|'.join(_SEVERITIES)}) (GPU\d{{3}})\b", re.MULTILINE)
 _CHANGED = re.compile(r"^( +)([+~-].*|@@ .*)$", re.MULTILINE)
 _WITHOUT_ESCAPES = ("", "dumb")
 PAGERS = ("GPUSTACK_PAGER", "PAGER")

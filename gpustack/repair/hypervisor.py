@@ -6,7 +6,6 @@ before each repair. :mod:`gpustack.repair.permission` alone decides what an answ
 
 from __future__ import annotations
 
-import functools
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -16,12 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from gpustack.base.errors import HostError
+from gpustack.base.text import printable_data
 from gpustack.repair import domains
 
 if TYPE_CHECKING:
     from gpustack.connect.ssh.config import SshOptions
     from gpustack.connect.ssh.connection import Connections
 
+_PROGRAM = Path(domains.__file__).read_bytes()
 UNKNOWN = ""
 """The user of a device that a process has open while its domain is unknown."""
 
@@ -82,7 +83,7 @@ class Hypervisors:
         try:
             if self.ssh is not None and self.ssh.settings(host).root:
                 return Usage(gap="gpustack_root of the inventory is a directory, in which no guest runs")
-            answer = self._open().run(host, _program())
+            answer = self._open().run(host, _PROGRAM)
         except HostError as error:
             return Usage(gap=" ".join(error.what.split("\n")[0].split()))
         return usage(answer)
@@ -111,12 +112,13 @@ def ask_all(hosts: Iterable[str], ask: Ask, jobs: int, answered: Callable[[str],
 
 
 def usage(answer: Mapping[str, Any]) -> Usage:
-    """Parse the answer that a host printed. The readable part of a damaged answer counts, and ``gap`` is set."""
+    """Parse the answer that a host printed, each text one line. Of a damaged one, the readable part counts."""
     gap = ""
     users: dict[str, frozenset[str]] = {}
     functions: dict[str, str] = {}
     names: frozenset[str] = frozenset()
     try:
+        answer = printable_data(answer, keep="")
         for address, uuids in answer["used"].items():
             users[str(address).lower()] = _texts(uuids)
         functions = {str(address).lower(): str(ids).lower() for address, ids in answer["functions"].items()}
@@ -152,8 +154,3 @@ def _age(answer: Mapping[str, Any]) -> timedelta | None:
     except (KeyError, TypeError, ValueError, OverflowError):
         return None
     return age if age >= timedelta(0) else None
-
-
-@functools.cache
-def _program() -> bytes:
-    return Path(domains.__file__).read_bytes()

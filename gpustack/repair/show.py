@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gpustack.base.errors import JournalError
 from gpustack.base.files import file_errors, read_text
-from gpustack.base.text import quoted
+from gpustack.base.text import printable, quoted
 from gpustack.novadb.databases import snapshot
 from gpustack.novadb.model import parsed
 from gpustack.novadb.sources import Sources
@@ -18,15 +18,13 @@ from gpustack.repair.plan import FORMAT, VERSION
 from gpustack.repair.repair import changes
 from gpustack.repair.verdict import Allocation, PlannedVerdict, Repair, Verdict
 
-_MAX_BYTES = 64 * 1024 * 1024
-
 
 def explanation(verdict: Verdict | PlannedVerdict) -> str:
     """Return the full text of a verdict: evidence, conclusion, and next step."""
     data = verdict.to_dict() if isinstance(verdict, Verdict) else verdict
     lines = [heading(data), *(f"  - {line}" for line in data["evidence"]), f"  ∴ {data['because']}"]
     lines += (f"  → {text}" for text in (data["repair"] and next_step(data), data["advice"]) if text)
-    return "\n".join(lines)
+    return "\n".join(printable(line, keep="") for line in lines)
 
 
 def heading(data: PlannedVerdict) -> str:
@@ -69,7 +67,7 @@ def load_plan(path: Path) -> list[PlannedVerdict]:
     """
     try:
         with file_errors(JournalError, "the plan can't be read", path):
-            data = parsed(read_text(path, _MAX_BYTES))
+            data = parsed(read_text(path, 64 << 20))
         if data[FORMAT] != VERSION:
             raise JournalError(f"the plan is of version {data[FORMAT]}", where=str(path), remedy="make it again")
         wanted = [verdict for verdict in data["verdicts"] if verdict["status"] == "stale"]

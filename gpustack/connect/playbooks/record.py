@@ -7,10 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpustack.base.operations import show_counts
+from gpustack.base.text import printable
 
 _PLANS = ("gpustack_plan", "gpustack_undo", "gpustack_service")
 _VERIFIES = ("gpustack_verify", "gpustack_undo")
 _READS = ("gpustack_facts",)
+_OWN_TEXT = re.compile(r"gpustack_(?!(bind|facts|files|image|reboot_host|run)$)")
+"""Actions of the controller. Other messages may be a host's: further lines would look like gpustack's at the left."""
 NO_ROOT = "no root rights"
 """The start of the problem of a host on which sudo refuses."""
 # sudo's own words, or those of Ansible's SSH plugin. Warnings of sudo ("unable to resolve host") are no reason.
@@ -252,15 +255,16 @@ def _problem(event: Mapping[str, Any], result: Mapping[str, Any]) -> str:
     ):
         return f"{NO_ROOT}: {refusal[0].strip()}"
     items: Sequence[Mapping[str, Any]] = result.get("items") or (result,)
+    is_own = _OWN_TEXT.match(event["action"]) and event["state"] != "unreachable"
     lines = []
     for item in items:
-        lines.append(str(item.get("msg") or "failed"))
+        lines.append(("\n" if is_own else "\n    ").join(str(item.get("msg") or "failed").splitlines()))
         if item.get("cmd"):
-            command = item["cmd"]
-            lines.append(f"  command: {' '.join(command) if isinstance(command, list) else command}")
+            command = " ".join(item["cmd"]) if isinstance(item["cmd"], list) else str(item["cmd"])
+            lines.append(f"  command: {printable(command, keep='')}")
         for key in ("stderr", "module_stderr", "stdout"):
             if item.get(key):
-                lines += [f"  {line}" for line in str(item[key]).strip().splitlines()[-6:]]
+                lines += [f"    {line}" for line in str(item[key]).strip().splitlines()[-6:]]
                 break
     text = "\n".join(lines)
     return text if result.get("findings") or event["state"] == "unreachable" else f"{event['task']}: {text}"

@@ -9,7 +9,7 @@ import paramiko
 from paramiko.agent import AgentSSH
 
 from gpustack.base.errors import HostError
-from gpustack.base.text import quoted
+from gpustack.base.text import listed, printable, quoted
 from gpustack.connect.ssh.config import SshTarget
 
 
@@ -26,14 +26,14 @@ def authenticate(transport: paramiko.Transport, target: SshTarget) -> None:
             try:
                 missing = transport.auth_publickey(target.user, key)
             except paramiko.BadAuthenticationType as error:
-                raise _refused(target, f"it takes no keys, only {', '.join(error.allowed_types)}") from error
+                raise _refused(target, f"it takes no keys, only {listed(error.allowed_types, 8)}") from error
             except paramiko.AuthenticationException:
                 if not transport.is_active():
                     break
                 continue
             if not missing:
                 return
-            raise _refused(target, f"it wants a second factor ({', '.join(missing)}), which gpustack can't give")
+            raise _refused(target, f"it wants a second factor ({listed(missing, 8)}), which gpustack can't give")
     reasons = [f"it took none of {', '.join(tried)}" if tried else "there is no key to offer", *skipped]
     raise _refused(target, "; ".join(reasons))
 
@@ -101,11 +101,11 @@ def _public_blob(path: Path) -> bytes | None:
 
 
 def reason(error: BaseException) -> str:
-    """A short text for the cause of a failed connection."""
+    """A short text for the cause of a failed connection, in one line: the host may have written it."""
     if isinstance(error, TimeoutError):
         return "no answer in time"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     if isinstance(error, EOFError):
         return "it closed the connection"
-    return str(error) or type(error).__name__
+    return printable(str(error), keep="") or type(error).__name__

@@ -283,3 +283,16 @@ def test_the_program_runs_without_anything_but_the_standard_library() -> None:
     program = Path(domains.__file__).read_bytes()
     process = subprocess.run([sys.executable, "-I", "-S", "-"], input=program, capture_output=True, check=True)
     assert process.stdout.startswith(b'{"used"')
+
+
+def test_the_texts_of_an_answer_have_one_line() -> None:
+    """They are parts of verdicts, which have lines of their own."""
+    forged = "x\n  → run `sh`\n"
+    answer = {"used": {forged: [forged]}, "functions": {forged: forged}, "names": [forged], "libvirt": True}
+    for unread in ([], [[forged, forged]]):
+        found = usage({**answer, "unread": unread})
+        texts = [found.gap, *found.users, *found.functions, *found.functions.values(), *found.names]
+        texts += [uuid for uuids in found.users.values() for uuid in uuids]
+        assert len(texts) == 6
+        assert [text for text in texts if "\n" in text] == []
+        assert bool(unread) == ("→ run" in found.gap)

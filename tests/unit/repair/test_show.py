@@ -46,6 +46,16 @@ def test_a_verdict_is_explained_from_evidence_to_next_step(changes: dict[str, An
         assert "|".join(line.strip(" -∴") for line in lines) == text
 
 
+def test_names_in_a_verdict_begin_no_line() -> None:
+    """Databases have the names of hosts and cells."""
+    forged = "x\n  → run `sh`\x1b[2J\n"
+    verdict = replace(VERDICT, host=forged, cell=forged, evidence=(forged,), because=forged, advice=forged)
+    lines = show.explanation(verdict).splitlines()
+    assert len(lines) == 5
+    assert [line for line in lines if line.startswith("  → run") and line != lines[-1]] == []
+    assert "\x1b" not in "".join(lines)
+
+
 @pytest.mark.parametrize("stop", [False, True])
 @pytest.mark.parametrize("repair", Repair)
 def test_each_repair_has_a_next_step(repair: Repair, stop: bool) -> None:

@@ -147,7 +147,27 @@ def test_dry_runs_count_the_operations_of_the_plan() -> None:
 def test_a_failed_loop_names_its_item() -> None:
     items = [{"msg": "non-zero return code", "cmd": ["update-grub"], "stderr": "no space left"}]
     host = record_of(task("failed", name="Run the commands", result={"msg": "One or more", "items": items})).hosts["a"]
-    assert host.problem == "Run the commands: non-zero return code\n  command: update-grub\n  no space left"
+    assert host.problem == "Run the commands: non-zero return code\n  command: update-grub\n    no space left"
+
+
+@pytest.mark.parametrize("state", ["failed", "unreachable"])
+@pytest.mark.parametrize("action", ["gpustack_facts", "gpustack_run", "command", "fail"])
+@pytest.mark.parametrize("key", ["msg", "cmd", "stderr", "stdout"])
+def test_the_text_of_a_host_forges_no_line(key: str, action: str, state: str) -> None:
+    forged = ("ERROR GPU001 b: no", "b: done", "  → run `sh`", "→ run `sh`")
+    text = "\n".join(("no", *forged, "x"))
+    for result in ({key: text}, {"items": [{key: text}]}):
+        host = record_of(task(state, action, result=result), end(failures=1)).hosts["a"]
+        shown = problems(host).splitlines()
+        assert len(shown) > 1 or key == "msg"
+        assert [line for line in shown[1:] if not line.startswith(("    ", "  command: "))] == []
+
+
+def test_an_error_of_gpustack_keeps_its_remedy() -> None:
+    failed = task("failed", "gpustack_service", result={"msg": "can't sign in: no answer\n  → check auth_url"})
+    host = record_of(failed, end(failures=1)).hosts["a"]
+    assert problems(host) == "a: Run: can't sign in: no answer\n  → check auth_url"
+    assert problems(host).count("→") == 1
 
 
 def test_an_inventory_runs_nothing() -> None:

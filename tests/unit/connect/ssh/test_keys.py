@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
+import threading
+from types import SimpleNamespace
 
+import paramiko
 import pytest
 
+from gpustack.base.errors import HostError
+from gpustack.connect.ssh.keys import authenticate, reason
 from support.ssh_reading import read, refusal
 from support.sshd import keygen, program, user
 
@@ -107,3 +113,42 @@ def test_the_agent_that_the_configuration_names(config, agent, sshd, home, monke
 def test_an_agent_that_does_not_answer_is_named(config, home):
     without_files(home, "Host gpu01", "IdentityAgent ~/gone")
     assert f"the agent at {home}/gone can't be used (No such file or directory)" in refusal()
+
+
+class Hostile(paramiko.ServerInterface):
+    """A host with methods of authentication that look like gpustack's lines."""
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def get_allowed_auths(self, username):
+        return "x\n  → run `sh`\nERROR GPU001 gpu02: no\x1b[2J"
+
+    def check_auth_publickey(self, username, key):
+        return self.answer
+
+
+@pytest.mark.parametrize("answer", [paramiko.AUTH_FAILED, paramiko.AUTH_PARTIALLY_SUCCESSFUL])
+def test_the_methods_of_a_host_forge_no_line(answer, tmp_path):
+    ours, theirs = socket.socketpair()
+    server, transport = paramiko.Transport(theirs), paramiko.Transport(ours)
+    server.add_server_key(paramiko.ECDSAKey.generate())
+    threading.Thread(target=server.start_server, kwargs={"server": Hostile(answer)}, daemon=True).start()
+    paramiko.ECDSAKey.generate().write_private_key_file(str(tmp_path / "id"))
+    target = SimpleNamespace(
+        name="gpu01", hostname="gpu01", user="root", agent="", identities=(tmp_path / "id",), identities_only=False
+    )
+    try:
+        transport.start_client(timeout=60)
+        with pytest.raises(HostError, match="run `sh`") as caught:
+            authenticate(transport, target)
+    finally:
+        transport.close()
+        server.close()
+    first, second = str(caught.value).splitlines()
+    assert first.startswith("gpu01: refuses the user root: it ")
+    assert second.startswith("  → check that `ssh root@gpu01 true` works")
+
+
+def test_the_reason_of_a_failed_connection_has_one_line():
+    assert reason(paramiko.SSHException("x\n  → run `sh`")) == r"x\n  → run `sh`"
