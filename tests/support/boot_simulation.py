@@ -186,7 +186,7 @@ class Machine:
             assert option == "--remove-args"
             return " ".join(argument for argument in line if argument not in arguments.split())
 
-        entries = self.raw["boot"]["entries"]
+        entries = [entry for entry in self.raw["boot"]["entries"] if entry["source"].endswith(".conf")]
         for entry in entries:
             entry["arguments"] = changed(entry["arguments"])
         file = self.raw["files"].setdefault(KERNEL_CMDLINE, {"text": entries[-1]["arguments"], "mode": "0644"})

@@ -90,6 +90,11 @@ class BootEntry(MenuPlace):
     arguments: Arguments = ""
     recovery: bool = False
 
+    @property
+    def is_file(self) -> bool:
+        """Whether it is a file (Boot Loader Specification), not an entry of GRUB's menu or of ``custom.cfg``."""
+        return self.position is None and self.source.endswith(".conf")
+
 
 class VfioAlias(FactsModel):
     """What a VFIO variant driver is for: a ``vfio_pci:`` alias of ``modules.alias`` and its module."""
@@ -164,6 +169,11 @@ class Boot(FactsModel):
     kexec_loaded: bool | None = None
     kexec_configured: bool = False
     next_root: bool = False
+
+    @property
+    def ordinary(self) -> tuple[BootEntry, ...]:
+        """The entries without those for recovery; files are before those of GRUB's menu, as ``blscfg`` adds them."""
+        return tuple(sorted((e for e in self.entries if not e.recovery), key=lambda e: self.bls and not e.is_file))
 
 
 class VolumeToken(FactsModel):

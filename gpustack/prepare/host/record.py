@@ -133,12 +133,15 @@ def plain(host: Host) -> Mapping[str, str]:
 
 
 def in_entries(host: Host, *, without: Iterable[str] = ()) -> dict[str, CommandLine]:
-    """The arguments of each normal boot entry, by the entry's source, without those in ``without``."""
+    """The arguments of each normal entry that is a file, by its path, without those in ``without``.
+
+    The distribution's tools do not change other entries (``40_custom``, ``custom.cfg``).
+    """
     excluded = frozenset(without)
     return {
         entry.source: CommandLine.of(
             a.text for a in CommandLine(text=entry.arguments).arguments if a.text not in excluded
         )
-        for entry in host.boot.entries
-        if not entry.recovery
+        for entry in host.boot.ordinary
+        if entry.is_file
     }

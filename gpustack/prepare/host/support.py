@@ -104,7 +104,7 @@ def _boot(host: Host) -> Iterator[Finding]:
     if not host.boot.kernels:
         yield finding(Code.NO_KERNEL, place=host.hostname)
     is_unread = any(entry.path.endswith("/grub.cfg") for entry in host.unread)
-    if not is_unread and all(entry.recovery for entry in host.boot.entries):
+    if not is_unread and not host.boot.ordinary:
         yield finding(Code.NO_BOOT_ENTRY, place=host.hostname)
     if host.initramfs_tool == "initramfs-tools" and _NEVER.search(host.text(UPDATE_INITRAMFS)):
         yield finding(Code.UPDATE_INITRAMFS_OFF, place=host.at(UPDATE_INITRAMFS))

@@ -113,8 +113,8 @@ def _entry_findings(host: Host, lines: dict[str, CommandLine], needed: tuple[str
     for source, line in lines.items():
         if line.for_init is None:
             yield from swallowed(host, source, with_arguments(line, needed), needed)
-    for entry in host.boot.entries:
-        if not entry.recovery and CommandLine(text=entry.arguments).for_init is not None:
+    for entry in host.boot.ordinary:
+        if entry.is_file and CommandLine(text=entry.arguments).for_init is not None:
             yield finding(Code.ARGUMENTS_FOR_INIT, place=host.at(entry.source))
 
 

@@ -125,7 +125,7 @@ def _is_named(place: MenuPlace, parts: Sequence[str]) -> bool:
 
 def _entries(host: Host) -> Sequence[BootEntry]:
     """All entries, those in files with their places: blscfg adds them before the entries of the menu's scripts."""
-    files = [entry for entry in host.boot.entries if entry.position is None and entry.source.endswith(".conf")]
+    files = [entry for entry in host.boot.entries if entry.is_file]
     if not host.boot.bls or not files:
         return host.boot.entries
     ordered = sorted(files, key=lambda entry: entry_key(PurePosixPath(entry.source).stem), reverse=True)
@@ -138,7 +138,7 @@ def _entries(host: Host) -> Sequence[BootEntry]:
 
 def _others(host: Host) -> Sequence[MenuPlace]:
     menu = host.boot.menu
-    shift = sum(entry.source.endswith(".conf") for entry in host.boot.entries) if host.boot.bls else 0
+    shift = sum(entry.is_file for entry in host.boot.entries) if host.boot.bls else 0
     return () if menu is None else tuple(moved(place, shift) for place in menu.others)
 
 
@@ -168,6 +168,5 @@ def _of_systemd_boot(host: Host) -> Choice:
 
 
 def _newest_first(host: Host) -> list[BootEntry]:
-    ordinary = [entry for entry in host.boot.entries if not entry.recovery]
     releases = {kernel.image: kernel.release for kernel in host.boot.kernels}
-    return sorted(ordinary, key=lambda e: entry_key(releases.get(e.kernel) or e.source), reverse=True)
+    return sorted(host.boot.ordinary, key=lambda e: entry_key(releases.get(e.kernel) or e.source), reverse=True)

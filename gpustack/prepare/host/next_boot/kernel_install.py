@@ -44,12 +44,12 @@ def hindrances(host: Host) -> Iterator[Finding]:
 
 
 def _not_rebuildable(host: Host) -> Iterator[Finding]:
-    for entry in _ordinary(host):
+    for entry in host.boot.ordinary:
         if _kernel_of(host, entry) is None:
             yield finding(Code.ENTRY_NOT_OF_KERNEL_INSTALL, place=host.at(entry.source))
     for kernel in host.boot.kernels:
         if kernel.source is None:
-            sources = [entry.source for entry in _ordinary(host) if _kernel_of(host, entry) == kernel]
+            sources = [entry.source for entry in host.boot.ordinary if _kernel_of(host, entry) == kernel]
             place = sources[0] if sources else kernel.image or kernel.release
             yield finding(Code.KERNEL_PACKAGE_REMOVED, place=host.at(place), release=kernel.release)
 
@@ -96,13 +96,9 @@ def plan_entries(host: Host, wanted: tuple[str, ...]) -> Entries:
         files=record_of(recorded, needs),
         edits=edits,
         commands=tuple(_commands(host, needs[ENTRIES], in_entries - frozenset(needs[ENTRIES]))),
-        next_line=line if _ordinary(host) else None,
+        next_line=line if host.boot.ordinary else None,
         findings=tuple(findings),
     )
-
-
-def _ordinary(host: Host) -> list[BootEntry]:
-    return [entry for entry in host.boot.entries if not entry.recovery]
 
 
 def _without_ours(host: Host, own: frozenset[str]) -> str | None:
@@ -115,7 +111,7 @@ def _without_ours(host: Host, own: frozenset[str]) -> str | None:
         return record.plain(host)[KERNEL_CMDLINE]
     if _VENDORS in host.files:
         return host.files[_VENDORS].text
-    entries = _ordinary(host)
+    entries = host.boot.ordinary
     pieces = [raw for _, raw in CommandLine(text=entries[0].arguments if entries else "").pieces]
     words = [raw for raw in pieces if raw and raw not in own and raw.partition("=")[0] != _MACHINE_ID]
     return f"{' '.join(words)}\n" if entries else None
@@ -124,7 +120,7 @@ def _without_ours(host: Host, own: frozenset[str]) -> str | None:
 def _differing(host: Host, current: CommandLine, own: frozenset[str]) -> Iterator[Finding]:
     file = kernel_words(current.text)
     places = {"-": "the entry", "+": KERNEL_CMDLINE}
-    for entry in _ordinary(host):
+    for entry in host.boot.ordinary:
         in_entry = (word for word in kernel_words(entry.arguments) if word.text not in own)
         if changes := list(compared(in_entry, file)):
             different = ", ".join(f"{word.text} is only in {places[sign]}" for sign, word in changes)
@@ -132,7 +128,7 @@ def _differing(host: Host, current: CommandLine, own: frozenset[str]) -> Iterato
 
 
 def _commands(host: Host, wanted: tuple[str, ...], obsolete: frozenset[str]) -> Iterator[RunCommand]:
-    for entry in _ordinary(host):
+    for entry in host.boot.ordinary:
         kernel, line = _kernel_of(host, entry), CommandLine(text=entry.arguments)
         lacks = [a for a in wanted if not fulfils(line, a)]
         has = [a for a in sorted(obsolete) if line.has(a)]

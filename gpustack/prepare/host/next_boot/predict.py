@@ -100,7 +100,7 @@ def generated(host: Host, defaults: Defaults) -> Generated:
     arguments = defaults.arguments(LINUX, LINUX_DEFAULT)
     unknown = [str(reason) for reason in defaults.unknown(LINUX, LINUX_DEFAULT, "GRUB_DEFAULT")]
     unknown += [f"{script.path} is newer than the menu" for script in _changed_scripts(host)]
-    present = [entry for entry in host.boot.entries if not entry.recovery and _is_by_linux(host, entry)]
+    present = [entry for entry in host.boot.ordinary if _is_by_linux(host, entry)]
     menu = host.boot.menu
     if menu is not None and not (menu.generated and menu.complete):
         unknown.append("the present menu is incomplete, or grub-mkconfig did not write it")

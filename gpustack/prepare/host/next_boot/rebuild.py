@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.operations import Operation, RemoveFile, RunCommand, WriteFile
-from gpustack.hosts.facts.boot_model import BootEntry, BootKernel
+from gpustack.hosts.facts.boot_model import BootKernel
 from gpustack.hosts.facts.model import Host
 from gpustack.linux.cmdline import CommandLine
 from gpustack.linux.grub import paths as grub_paths
@@ -76,10 +76,10 @@ def _grub_commands(host: Host, desired: Desired, changed: set[str]) -> Iterator[
         yield update_grub(f"applies {' and '.join(touched)}")
     elif TRIAL_ENTRY not in host.files and any(entry.title == TRIAL_TITLE for entry in host.boot.entries):
         yield update_grub("GRUB's menu still has the entry of a trial that is over")
-    elif _wrong_entries(host, desired) and changed:
+    elif _has_wrong_entries(host, desired) and changed:
         # A file that was restored with an old mtime makes the menu look current.
         yield update_grub("GRUB's menu has other arguments than its configuration")
-    elif _wrong_entries(host, desired) and _is_menu_stale(host):
+    elif _has_wrong_entries(host, desired) and _is_menu_stale(host):
         yield update_grub("GRUB's menu is older than its configuration, and has other arguments")
 
 
@@ -93,16 +93,13 @@ def _is_menu_stale(host: Host) -> bool:
     return menu_made is None or any(time is None or time > menu_made for time in written)
 
 
-def _wrong_entries(host: Host, desired: Desired) -> list[BootEntry]:
-    """The normal boot entries whose values of ``PARAMETERS`` differ from those of the next command line."""
+def _has_wrong_entries(host: Host, desired: Desired) -> bool:
+    """Whether a normal boot entry has other values of ``PARAMETERS`` than the next command line."""
     if desired.next_line is None:
-        return []
+        return False
     wanted = menu_words(desired.next_line.text)
-    return [
-        entry
-        for entry in host.boot.entries
-        if not entry.recovery and any(word.name in MANAGED for _, word in compared(menu_words(entry.arguments), wanted))
-    ]
+    changes = (c for entry in host.boot.ordinary for c in compared(menu_words(entry.arguments), wanted))
+    return any(word.name in MANAGED for _, word in changes)
 
 
 def lacking(line: CommandLine, desired: Desired) -> list[str]:
@@ -123,8 +120,7 @@ def entry_findings(host: Host, desired: Desired) -> Iterator[Finding]:
     """Findings about entries without desired arguments although the menu is newer than its configuration."""
     if not desired.arguments or _is_menu_stale(host):
         return
-    ordinary = [entry for entry in host.boot.entries if not entry.recovery]
-    for entry in ordinary:
+    for entry in host.boot.ordinary:
         if arguments := ", ".join(lacking(CommandLine(text=entry.arguments), desired)):
-            code = Code.FIRST_ENTRY_LACKS_ARGUMENTS if entry is ordinary[0] else Code.ENTRY_LACKS_ARGUMENTS
+            code = Code.FIRST_ENTRY_LACKS_ARGUMENTS if entry is host.boot.ordinary[0] else Code.ENTRY_LACKS_ARGUMENTS
             yield finding(code, place=host.at(entry.source), title=entry.title, arguments=arguments)

@@ -128,7 +128,7 @@ def not_in_trial(host: Host) -> Iterator[HostCheck]:
 
 def menu(host: Host, desired: Desired) -> Iterator[HostCheck]:
     """Check the arguments of all normal boot entries."""
-    if not (ordinary := [entry for entry in host.boot.entries if not entry.recovery]):
+    if not (ordinary := host.boot.ordinary):
         yield unknown("the next boot has the arguments", host.hostname, "no entry of the boot menu was found")
     for entry in ordinary:
         what = f"the menu entry {entry.title!r} has the arguments"
@@ -137,8 +137,8 @@ def menu(host: Host, desired: Desired) -> Iterator[HostCheck]:
             *(f"{argument} is missing" for argument in lacking(line, desired)),
             *(f"{argument} is no longer wanted" for argument in withdrawn(line, desired)),
         ]
-        # If entries are files, the newest kernel's or the saved one is the default, so any entry may boot next.
-        severity = None if entry is ordinary[0] or host.boot.bls else Severity.WARNING
+        # Of entries that are files, the newest kernel's or the saved one is the default, so any may boot next.
+        severity = None if entry is ordinary[0] or entry.is_file else Severity.WARNING
         seen = ", ".join(desired.arguments) or "none needed"
         yield judged(Code.VERIFY_NEXT_ARGUMENTS_WRONG, what, host.at(entry.source), ", ".join(faults), seen, severity)
 

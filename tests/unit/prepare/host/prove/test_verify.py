@@ -133,6 +133,16 @@ def test_a_kernel_to_come_without_the_arguments_fails() -> None:
     assert not verification.passed
 
 
+def test_entries_by_hand_beside_files_are_warnings() -> None:
+    _, spec, machine = load(CASES / "rhel-9-entries-by-hand.yaml")
+    entries = machine.raw["boot"]["entries"]
+    entries.sort(key=lambda entry: entry["source"])  # the collector reads GRUB's menu before the files
+    assert entries[0]["title"] == "Rescue system"
+    verification = verify_host(spec, machine.host, machine.images)
+    assert codes(verification) == ["GPU205 warning", "GPU205 warning"]
+    assert verification.passed
+
+
 def damaged(image: dict[str, Any], damage: str) -> dict[str, Any]:
     match damage:
         case "no module":
