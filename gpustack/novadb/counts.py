@@ -22,7 +22,8 @@ RESIDENTS = tables.compute_nodes.join(
     & (_GUESTS.deleted == 0),
 ).join(tables.instance_extra, _OF_GUEST, isouter=True)
 """Compute nodes with the live instances that are placed there, and the PCI requests of these. The joins use indexes."""
-
+READ = sa.or_(tables.pci_devices.c.deleted == 0, tables.pci_devices.c.instance_uuid.is_not(None))
+"""Live rows, and soft-deleted rows that still name an owner."""
 UNCLEAR = "unclear"
 
 
@@ -100,5 +101,4 @@ def _rows(connection: sa.Connection, ids: Collection[int]) -> sa.Select[Any]:
         columns = [
             sa.func.min(column) if key is not column else column for key, column in zip(keys, columns, strict=True)
         ]
-    chosen = rows.compute_node_id.in_(ids), sa.or_(rows.deleted == 0, rows.instance_uuid.is_not(None))
-    return sa.select(*columns, sa.func.count()).where(*chosen).group_by(*keys)
+    return sa.select(*columns, sa.func.count()).where(rows.compute_node_id.in_(ids), READ).group_by(*keys)

@@ -130,10 +130,14 @@ class Elsewhere:
 
 @dataclass(kw_only=True)
 class OtherCells:
-    """The API database and all known cells; connections are opened on first use."""
+    """The API database and all known cells; connections are opened on first use.
+
+    :ivar services: the uuids of the services of cells that were read, which never change.
+    """
 
     api: Database | None = None
     cells: tuple[Cell, ...] = ()
+    services: dict[Database, frozenset[str]] = field(default_factory=dict)
     _stack: ExitStack = field(default_factory=ExitStack)
     _connections: dict[str, sa.Connection | DatabaseError] = field(default_factory=dict)
     _mappings: Mappings | None = None
@@ -148,6 +152,8 @@ class OtherCells:
         :param own_cell: the uuid of that cell.
         """
         found = {uuid: Elsewhere() for uuid in here}
+        if not here:
+            return found
         if self.api is None:
             for uuid in here:
                 if (record := here[uuid]) is None or record.deleted:
@@ -170,7 +176,7 @@ class OtherCells:
         try:
             with databases.errors_of(self.api):
                 mappings = self._mapped(self.api)
-                pointers, lost = mappings.of_instances(here), mappings.lost_cells() if here else []
+                pointers, lost = mappings.of_instances(here), mappings.lost_cells()
             of_all = [worded(finding(Code.CELL_WITHOUT_RECORD, place=f"cell {n}", number=n)) for n in lost]
         except DatabaseError as error:
             of_all = [f"the API database could not be asked: {error.what}"]
@@ -228,22 +234,22 @@ class OtherCells:
 
     def _twins(self, cell: Cell, uuids: Collection[str]) -> Iterator[Cell]:
         """Yield the other cells with the URL or with services of this one: the same database, or a copy of it."""
-        service = tables.services.c
-        query = sa.select(service.uuid).where(service.deleted == 0, service.uuid.in_(uuids)).limit(1)
         for other in self.cells:
-            if other.uuid == cell.uuid:
-                continue
-            if other.database.url == cell.database.url:
+            if other.uuid != cell.uuid and (
+                other.database.url == cell.database.url or (uuids and not self._services_of(other).isdisjoint(uuids))
+            ):
                 yield other
-                continue
-            if not uuids or isinstance(opened := self._connection(other), DatabaseError):
-                continue
+
+    def _services_of(self, cell: Cell) -> frozenset[str]:
+        """The uuids of the services of a cell; none if it cannot be read."""
+        if cell.database not in self.services and not isinstance(opened := self._connection(cell), DatabaseError):
+            query = sa.select(tables.services.c.uuid).where(tables.services.c.deleted == 0)
             try:
-                with databases.errors_of(other.database):
-                    if _have_uuids(opened) and opened.execute(query).first() is not None:
-                        yield other
+                with databases.errors_of(cell.database):
+                    self.services[cell.database] = frozenset(opened.scalars(query) if _have_uuids(opened) else ())
             except DatabaseError as error:
-                self._connections[other.uuid] = error
+                self._connections[cell.uuid] = error
+        return self.services.get(cell.database, frozenset())
 
     def _connection(self, cell: Cell) -> sa.Connection | DatabaseError:
         if cell.uuid not in self._connections:

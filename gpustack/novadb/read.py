@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from gpustack.base.hostnames import find, index, short
 from gpustack.novadb import moves, tables
-from gpustack.novadb.counts import INSTANCES, RESIDENTS, NodeCounts, count_nodes
+from gpustack.novadb.counts import INSTANCES, READ, RESIDENTS, NodeCounts, count_nodes
 from gpustack.novadb.model import DAMAGE, UNREADABLE, ComputeNode, Instance, Migration, PciRow, Place, Service, place
 from gpustack.novadb.nodes import nodes_called, nodes_of_guests, nodes_with_rows, nodes_with_uuids
 from gpustack.novadb.other_cells import Elsewhere, Identity, OtherCells
@@ -25,7 +25,7 @@ from gpustack.novadb.requests import UNREADABLE_REQUESTS, Asked, add_requests, p
 from gpustack.novadb.schema import DatabaseSchema
 from gpustack.novadb.view import NodeView, Owner
 
-_NODES_AT_ONCE = 100
+_NODES_AT_ONCE, _ROWS_AT_ONCE = 100, 10_000
 _NOWHERE = Elsewhere()
 
 ROW = tuple(tables.pci_devices.c[name] for name in PciRow._fields)
@@ -97,8 +97,8 @@ class CellReader:
             *nodes_called(self.connection, names, hosts),
         }
         ids = sorted(node_ids if healthy is None else self._unhealthy(sorted(node_ids), healthy))
-        for start in range(0, len(ids), _NODES_AT_ONCE):
-            for view in self._readable(ids[start : start + _NODES_AT_ONCE], services, unfinished):
+        for chunk in self._chunks(ids):
+            for view in self._readable(chunk, services, unfinished):
                 moving = by_place.get(view.node.place, ())
                 yield replace(view, moves=tuple(moving)) if moving else view
 
@@ -127,6 +127,21 @@ class CellReader:
             yield from (node_id for node_id in batch if node_id not in fit)
 
     # --- a chunk of compute nodes ---------------------------------------------------------------------------------
+
+    def _chunks(self, ids: list[int]) -> Iterator[list[int]]:
+        """Divide compute nodes into chunks with few rows, or of one compute node with many."""
+        table = tables.pci_devices.c
+        query = sa.select(table.compute_node_id, sa.func.count()).where(READ).group_by(table.compute_node_id)
+        for batch in batches(ids):
+            rows = {row[0]: row[1] for row in self.connection.execute(query.where(table.compute_node_id.in_(batch)))}
+            chunk, size = list[int](), 0
+            for number in batch:
+                size += rows.get(number, 0)
+                if chunk and (len(chunk) == _NODES_AT_ONCE or size > _ROWS_AT_ONCE):
+                    yield chunk
+                    chunk, size = [], rows.get(number, 0)
+                chunk.append(number)
+            yield chunk
 
     def _readable(
         self, ids: list[int], services: Mapping[str, Service], unfinished: Mapping[str, tuple[Migration, ...]]
@@ -201,7 +216,7 @@ class CellReader:
         table = tables.pci_devices.c
         query = (
             sa.select(*ROW)
-            .where(table.compute_node_id.in_(ids), sa.or_(table.deleted == 0, table.instance_uuid.is_not(None)))
+            .where(table.compute_node_id.in_(ids), READ)
             .order_by(table.compute_node_id, table.address, table.deleted)
         )
         by_node: dict[int, list[PciRow]] = {}

@@ -30,7 +30,7 @@ def reading(sources: Sources, cell: Cell, scope: Scope) -> Iterator[tuple[read.C
 
     :raises DatabaseError: if the cell cannot be read, or has an unknown schema.
     """
-    others = OtherCells(api=sources.api, cells=sources.all_cells)
+    others = OtherCells(api=sources.api, cells=sources.all_cells, services=sources.services)
     try:
         with databases.snapshot(cell.database) as connection:
             reader = read.CellReader(

@@ -61,18 +61,21 @@ def identify(kind: Kind, *, alembic: str | None, migrate: int | None, where: str
 
 
 def read(connection: sa.Connection, kind: Kind, where: str) -> DatabaseSchema:
-    """Read the version marks of a database and identify its schema.
+    """Read the version marks of a database and identify its schema; once for a connection.
 
     :param where: the name of the database for error messages.
     :raises DatabaseError: if the schema is unknown, or if there is no version mark.
     """
+    if (known := connection.info.get(("gpustack schema", kind))) is not None:
+        return known  # type: ignore[no-any-return]
     tables = set(sa.inspect(connection).get_table_names())
     alembic = migrate = None
     if "alembic_version" in tables:
         alembic = connection.scalar(sa.select(sa.column("version_num")).select_from(sa.table("alembic_version")))
     if "migrate_version" in tables:
         migrate = connection.scalar(sa.select(sa.column("version")).select_from(sa.table("migrate_version")))
-    return identify(kind, alembic=alembic, migrate=migrate, where=where)
+    known = connection.info["gpustack schema", kind] = identify(kind, alembic=alembic, migrate=migrate, where=where)
+    return known
 
 
 def _unknown(kind: Kind, version: str, where: str) -> DatabaseError:

@@ -149,6 +149,8 @@ class Sources:
     service_down_time: timedelta = timedelta(seconds=60)
     hardware: Mapping[str, hardware.Hardware] = field(default_factory=dict)
     """The hardware of hosts by name, from their facts."""
+    services: dict[Database, frozenset[str]] = field(default_factory=dict, compare=False)
+    """The uuids of the services of each cell, once they were read: each cell is compared with all others."""
 
     @classmethod
     def from_nova_conf(cls, paths: list[Path]) -> Sources:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from gpustack.novadb import tables
+from gpustack.novadb import read, tables
 from gpustack.novadb.read import CellReader, reports
 from gpustack.novadb.reading import reading
 from gpustack.novadb.sources import Sources
@@ -61,6 +61,23 @@ def test_statements_grow_by_five_hundred_compute_nodes(tmp_path: Path) -> None:
         sa.event.remove(sa.Engine, "before_cursor_execute", record)
     once, thrice, five_times = counts
     assert thrice - once == five_times - thrice == 2 * 3  # compute nodes, rows, instances with requests
+
+
+def test_few_rows_are_in_memory_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host with many rows, such as one with virtual functions, is read alone."""
+    monkeypatch.setattr(read, "_ROWS_AT_ONCE", 5)
+    cell = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
+    for number, rows in enumerate((2, 3, 1, 7, 0, 5, 1)):
+        node = cell.host(f"h{number}", seen=1)
+        for row in range(rows):
+            cell.device(node, f"0000:81:00.{row}")
+    sources = Sources.from_nova_conf([nova_conf(tmp_path, {"cell1": cell.url})])
+    chunks: list[list[int]] = []
+    chunk = CellReader._rows
+    monkeypatch.setattr(CellReader, "_rows", lambda self, ids: chunks.append(ids) or chunk(self, ids))
+    with reading(sources, sources.cells[0], Selection()) as (reader, _clock):
+        assert [len(view.rows) for view in reader.views()] == [2, 3, 1, 7, 5, 1]
+    assert [len(ids) for ids in chunks] == [2, 1, 1, 1, 1]
 
 
 def test_no_rule_runs_on_healthy_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -300,3 +300,27 @@ def test_connections_grow_with_the_cells_and_not_with_their_square(count: int, t
     finally:
         sa.event.remove(sa.Pool, "connect", listener)
     assert len(opened) == count + 1  # and the API database
+
+
+def test_statements_grow_with_the_cells_and_not_with_their_square(tmp_path: Path) -> None:
+    """Each cell is compared with all others, whose services are read once, and opened only for owners."""
+
+    def statements(count: int) -> int:
+        directory, urls = tmp_path / str(count), {}
+        directory.mkdir()
+        for name in (f"cell{number}" for number in range(count)):
+            cell = CellFile(f"sqlite:///{directory}/{name}.sqlite")
+            cell.device(cell.host(f"host-of-{name}", seen=1), GPU)
+            cell.insert("services", host=f"host-of-{name}", binary="nova-compute", uuid=f"service-of-{name}")
+            urls[name] = cell.url
+        sources, executed = Sources.from_nova_conf([nova_conf(directory, urls)]), list[object]()
+        listener = lambda *event: executed.append(event[2])  # noqa: E731
+        sa.event.listen(sa.Engine, "before_cursor_execute", listener)
+        try:
+            plan.make(sources, Selection())
+        finally:
+            sa.event.remove(sa.Engine, "before_cursor_execute", listener)
+        return len(executed)
+
+    two, four, eight = map(statements, (2, 4, 8))
+    assert eight - four == 2 * (four - two)
