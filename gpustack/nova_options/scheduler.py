@@ -12,6 +12,7 @@ from gpustack.spec.model import Placement, Spec
 
 CONFINED = releases.option("scheduler/limit_tenants_to_placement_aggregate")
 DRIVER = releases.option("quota/driver")
+_BY_IMAGE = ("image_metadata_prefilter", "query_placement_for_image_type_support")
 UNIFIED = "nova.quota.UnifiedLimitsDriver"
 """The driver that enforces the limits in Keystone."""
 
@@ -28,6 +29,7 @@ class Scheduler:
     :ivar fallback: whether it asks Placement for ``VCPU`` too if an instance has dedicated processors.
     :ivar aliases: the names of the aliases; None if the files have none.
     :ivar candidates: the most candidates that Placement makes; None if it has no limit, or it is unknown.
+    :ivar by_image: the options that keep images off hosts without traits for them.
     :ivar instances: the most instances of a host, which two filters compare.
     :ivar unified: whether nova-api enforces the limits in Keystone.
     :ivar zone: the availability zone of instances that request none; empty for any.
@@ -42,6 +44,7 @@ class Scheduler:
     fallback: bool | None = None
     aliases: frozenset[str] | None = None
     candidates: int | None = None
+    by_image: tuple[str, ...] = ()
     instances: int = 50
     unified: bool | None = None
     zone: str = ""
@@ -78,6 +81,7 @@ def scheduler(paths: Sequence[Path]) -> Scheduler:
     return Scheduler(
         aliases=frozenset(aliases) or None,
         candidates=int(limit) if limit.isdecimal() else None,
+        by_image=tuple(f"[scheduler] {name}" for name in _BY_IMAGE if is_on(f"scheduler/{name}", False)),
         instances=int(most) if most.isdecimal() else Scheduler.instances,
         by_devices=is_on("filter_scheduler/pci_in_placement", None),
         filters=None if filters is None else tuple(dict.fromkeys(map(str.strip, filters.split(",")))),

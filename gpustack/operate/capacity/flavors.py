@@ -116,7 +116,6 @@ def demand_of(
     gpus = {**gpus, **vgpus}
     request = numa.BootRequest(vcpus=sizes.vcpus, ram=sizes.ram, specs={**_secrets(spec), **specs}, image=image or {})
     models = [model for alias in gpus for model in spec.models_of(alias)]
-    policies = [spec.models[model].numa_policy for model in models]
     topology: numa.Topology | None = None
     requests, affinity, refused = [PlacementRequest(amounts={})], "", ""
     try:
@@ -142,7 +141,7 @@ def demand_of(
         ram=sizes.ram,
         disk=sizes.disk + sizes.ephemeral,
         topology=topology,
-        policy=affinity or ("required" if "required" in policies else next(filter(None, policies), "legacy")),
+        policies={alias: affinity or _policy(spec, alias) for alias in gpus},
         aggregate=_aggregate(specs, every=bool(scheduler and scheduler.enables(EXTRA_SPECS))),
         unmodelled=(
             *sorted(k for k, v in specs.items() if k != OLD_HIDE and _UNMODELLED.match(f"{k}={v}")),
@@ -150,6 +149,7 @@ def demand_of(
             *([f"the order of {', '.join(gpus)}"] if several and not classes else []),
             *(f"{alias}:0" for alias, count in gpus.items() if not count),  # a free device must match it
             *([IMAGES] if image and scheduler and scheduler.enables(IMAGES) else []),
+            *(scheduler.by_image if image and scheduler else ()),
         ),
         classes=tuple(classes),
         vgpus={name: name in split for name in vgpus},
@@ -157,6 +157,12 @@ def demand_of(
         in_cloud=in_cloud,
         unknown=tuple(alias for alias in gpus if alias not in vgpus and not spec.models_of(alias)),
     )
+
+
+def _policy(spec: Spec, alias: str) -> str:
+    """The PCI NUMA affinity policy of an alias."""
+    policies = [spec.models[model].numa_policy for model in spec.models_of(alias)]
+    return "required" if "required" in policies else next(filter(None, policies), "legacy")
 
 
 def _vgpus(spec: Spec, specs: Mapping[str, str]) -> tuple[dict[str, int], frozenset[str], dict[str, str]]:
@@ -197,8 +203,8 @@ def requests_of(request: numa.BootRequest, sizes: Sizes, processors: numa.Proces
         classes.add(match[2])
         explicit |= {} if match[1] else {match[2]: amount}
     amounts = {name: amount for name, amount in amounts.items() if name not in classes}
-    required = extra_specs.required_traits(request.specs) | _required(request)
-    required |= {key.removeprefix(TRAIT) for key in request.image if key.startswith(TRAIT)}
+    named = extra_specs.required_traits(request.specs) | extra_specs.required_traits(request.image)
+    required = named | _required(request)
     forbidden = extra_specs.forbidden_traits(request.specs)
 
     def made(cpus: Mapping[str, int], *, threads: str = "") -> PlacementRequest:

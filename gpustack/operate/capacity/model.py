@@ -163,7 +163,7 @@ class Demand(PlacementRequest):
     :ivar gpus: the number of GPUs by alias.
     :ivar fallback: Nova's second request, for hosts without ``PCPU``; its candidates come after those of the first.
     :ivar topology: None if it has no NUMA nodes.
-    :ivar policy: the PCI NUMA affinity policy.
+    :ivar policies: the PCI NUMA affinity policy of each alias; ``legacy`` for others.
     :ivar aggregate: the metadata that an aggregate of the host must have.
     :ivar unmodelled: extra specs that may exclude further hosts.
     :ivar classes: the resource classes of its GPUs, if Nova schedules by Placement's devices.
@@ -184,7 +184,7 @@ class Demand(PlacementRequest):
     disk: int = 0
     fallback: PlacementRequest | None = None
     topology: Topology | None = None
-    policy: str = "legacy"
+    policies: Mapping[str, str] = field(default_factory=dict)
     aggregate: Mapping[str, str] = field(default_factory=dict)
     unmodelled: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()

@@ -308,26 +308,28 @@ class Room:
         if len(requests) > 1:
             requests.sort(key=lambda alias: self.count(frozenset((alias,))))
         for alias in requests:
-            choices = (self._taken(demand, alias, near, chosen) for near in self._near(demand, cells))
+            choices = (
+                self._taken(demand, alias, near, chosen) for near in self._near(demand.policies.get(alias), cells)
+            )
             if (taken := next((choice for choice in choices if choice is not None), None)) is None:
                 return None
             chosen.update(taken)
         return chosen
 
-    def _near(self, demand: Demand, cells: Collection[int] | None) -> Iterator[Sequence[int | None] | None]:
+    def _near(self, policy: str | None, cells: Collection[int] | None) -> Iterator[Sequence[int | None] | None]:
         """Yield the NUMA nodes from which the GPUs may be, closest first; None for all."""
         if cells is None:
             yield None
             return
         yield list(cells)
-        if demand.policy == "socket":
+        if policy == "socket":
             sockets = {cell: node.socket for cell, node in (self.nodes or {}).items()}
             near = {sockets.get(cell) for cell in cells}
             if None not in sockets.values():
                 yield [cell for cell, socket in sockets.items() if socket in near] if sockets else None
-        elif demand.policy != "required":
+        elif policy != "required":
             yield [*cells, None]
-            if demand.policy == "preferred":
+            if policy == "preferred":
                 yield None
 
     def _taken(

@@ -11,7 +11,7 @@ from typing import TypeVar
 from gpustack.base.text import counted
 from gpustack.nova_options.cpu_sets import cpus
 from gpustack.nova_options.options import TRUE
-from gpustack.spec.extra_specs import as_number
+from gpustack.spec.extra_specs import REQUIRED, as_number, required_traits
 from gpustack.spec.memory_pages import size_kib
 
 PAGES = {"small": -1, "large": -2, "any": -3}
@@ -202,7 +202,7 @@ def _threads(request: BootRequest) -> str:
 def _trait(request: BootRequest) -> str:
     """The value of the trait of hyperthreading; empty if not set."""
     named = next((v for k, v in request.specs.items() if re.match(rf"trait([1-9][0-9]*)?:{HYPERTHREADING}", k)), "")
-    return named or request.image.get(f"trait:{HYPERTHREADING}", "")
+    return named or (REQUIRED if HYPERTHREADING in required_traits(request.image) else "")
 
 
 def _listed(text: str) -> set[int]:

@@ -66,3 +66,8 @@ def test_files_then_the_spec_show_how_nova_schedules() -> None:
     assert [by_devices(None, spec) for spec in (None, silent, schedules)] == [None, None, True]
     assert by_devices(Scheduler(by_devices=False), schedules) is False
     assert (wanted_stage(silent), wanted_stage(schedules)) == ("off", "schedule")
+
+
+def test_options_about_images_are_off_unless_the_files_set_them(tmp_path: Path) -> None:
+    (tmp_path / "nova.conf").write_text("[scheduler]\nimage_metadata_prefilter = true\n")
+    assert scheduler([tmp_path]).by_image == ("[scheduler] image_metadata_prefilter",)

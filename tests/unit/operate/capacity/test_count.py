@@ -32,6 +32,7 @@ def demand(
     count: int = 1, *, gpus: dict[str, int] | None = None, amounts: dict[str, int] | None = None, **more: Any
 ) -> Demand:
     known = {"vcpus": 2, "ram": 1024, **more}
+    known["policies"] = {"k4200": known.pop("policy", "legacy")}
     dedicated, nodes = known.pop("dedicated", False), known.pop("nodes", None)
     needs = amounts or {"PCPU" if dedicated else "VCPU": known["vcpus"], "MEMORY_MB": known["ram"]}
     if nodes:
@@ -124,6 +125,15 @@ def test_policies_restrict_the_nodes_of_gpus(policy: str, number: int) -> None:
     hosts = [host("gpu1", cards(1, 0), cards(2, 1), cards(1, None), nodes=nodes)]
     found = capacity(hosts, demand(nodes=1, policy=policy, dedicated=True))
     assert numbers(found) == (number, number)
+
+
+def test_each_alias_has_a_policy_of_its_own() -> None:
+    """As Nova: ``required`` of one alias does not forbid the others a GPU without a NUMA node."""
+    gpus = {"k4200": 1, "p100": 1}
+    fleet = [host("gpu1", cards(1, None), cards(1, 0, frozenset({"p100"})), nodes={0: node(), 1: node()})]
+    for policies, number in (({"p100": "required"}, 1), ({"k4200": "required"}, 0), (dict.fromkeys(gpus, "legacy"), 1)):
+        needs = replace(demand(gpus=gpus, nodes=1, dedicated=True), policies=policies)
+        assert numbers(capacity(fleet, needs)) == (number, number)
 
 
 def test_socket_permits_the_other_node_of_a_socket() -> None:

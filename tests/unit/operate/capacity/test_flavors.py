@@ -66,6 +66,9 @@ flavors:
 """
 
 
+OWN = {"k4200": "required", "p100": "legacy"}
+
+
 def needs(spec: Spec, flavor: WantedFlavor, scheduler: Scheduler | None = None) -> Demand:
     return demand_of(spec, flavor.name, flavor.sizes, flavor.extra_specs, flavor.gpus, scheduler)
 
@@ -126,12 +129,12 @@ def test_resource_classes_count_if_nova_schedules_by_devices(by_devices: bool, c
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("model: p100", {"nodes": None, "policy": "legacy", "dedicated": False}),
-        ("model: k4200", {"nodes": None, "policy": "required"}),
-        ("model: k4200, numa: {policy: preferred, nodes: 2}", {"nodes": 2, "policy": "preferred"}),
+        ("model: p100", {"nodes": None, "policies": {"p100": "legacy"}, "dedicated": False}),
+        ("model: k4200", {"nodes": None, "policies": {"k4200": "required"}}),
+        ("model: k4200, numa: {policy: preferred, nodes: 2}", {"nodes": 2, "policies": {"k4200": "preferred"}}),
         ("model: p100, cpu_policy: dedicated", {"nodes": 1, "dedicated": True}),
         ("model: p100, mem_page_size: large", {"nodes": 1, "unmodelled": ()}),
-        ("gpus: {k4200: 1, p100: 2}", {"gpus": {"k4200": 1, "p100": 2}, "count": 3, "policy": "required"}),
+        ("gpus: {k4200: 1, p100: 2}", {"gpus": {"k4200": 1, "p100": 2}, "count": 3, "policies": OWN}),
         ("model: p100, maxphysaddr: passthrough", {"required": {"COMPUTE_ADDRESS_SPACE_PASSTHROUGH"}}),
         (
             'model: p100, extra_specs: {"trait:CUSTOM_A": required, "trait:CUSTOM_B": forbidden}',
@@ -315,6 +318,18 @@ def test_aggregates_of_images_are_a_doubt_with_an_image() -> None:
     known = Scheduler(filters=(IMAGES,))
     for image, names in (({"os_distro": "debian"}, (IMAGES,)), (None, ())):
         assert demand_of(VGPUS, "f", SIZES, {}, {}, known, image).unmodelled == names
+
+
+def test_options_about_images_are_a_doubt_with_an_image() -> None:
+    known = Scheduler(by_image=("[scheduler] image_metadata_prefilter",))
+    for image, names in (({"hw_disk_bus": "scsi"}, known.by_image), (None, ())):
+        assert demand_of(VGPUS, "f", SIZES, {}, {}, known, image).unmodelled == names
+
+
+def test_nova_reads_only_required_traits_of_an_image() -> None:
+    image = {"trait:CUSTOM_A": "required", "trait:CUSTOM_B": "forbidden", "trait:HW_CPU_HYPERTHREADING": "forbidden"}
+    found = demand_of(VGPUS, "f", SIZES, {"hw:cpu_policy": "shared"}, {}, image=image)
+    assert (found.required, found.forbidden, found.refused) == ({"CUSTOM_A"}, frozenset(), "")
 
 
 @pytest.mark.parametrize(
