@@ -206,7 +206,8 @@ openstack console log show gpu-vm | gpustack guest check --console - --gpus 2"""
         if parsed_args.sudo and (parsed_args.root or parsed_args.console is not None):
             raise UsageError("--sudo applies only to guests and this machine", remedy="omit --sudo")
         if parsed_args.console is not None:
-            return "guest", console.facts(read_log(parsed_args.console), check.consoles(), kernel_log.table())
+            log = read_log(parsed_args.console, kernel_log.table().mentions)
+            return "guest", console.facts(log, check.consoles(), kernel_log.table())
         if parsed_args.ssh is not None:
             return parsed_args.ssh.rpartition("@")[2], source.over_ssh(parsed_args.ssh, ssh_options(parsed_args))
         if parsed_args.sudo:

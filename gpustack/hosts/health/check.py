@@ -12,7 +12,7 @@ from datetime import UTC
 from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.base.text import counted
-from gpustack.hosts.facts.collector.signs import CAUSES, FAILURES, LOST, Event
+from gpustack.hosts.facts.collector.signs import CAUSES, FAILURES, LOST, Event, is_of_absent
 from gpustack.hosts.facts.gpus import Gpu, gpus, nvswitches
 from gpustack.hosts.facts.model import ErrorCounters, Function, Host
 from gpustack.hosts.facts.vgpus import framework, type_named
@@ -185,7 +185,9 @@ def _new_events(host: Host, earlier: Host | None) -> list[Event]:
             known[message] -= 1
         else:
             new.append(message)
-    return [on_host(event) for event in events(new) if not event.is_of_other()]
+    vendors = {function.vendor for function in (*(gpu.main for gpu in gpus(host)), *nvswitches(host))}
+    found = (event for event in events(new) if not is_of_absent(event.sign, event.message, vendors))
+    return [on_host(event) for event in found if not event.is_of_other()]
 
 
 def _concerned(host: Host, gpu: Gpu) -> frozenset[str]:

@@ -9,7 +9,7 @@ from operator import itemgetter
 
 from gpustack.base.columns import Column, codes, described
 from gpustack.base.findings import Code, Finding, finding
-from gpustack.hosts.facts.collector.signs import MOST_EVENTS, Event
+from gpustack.hosts.facts.collector.signs import MOST_EVENTS, Event, is_of_absent
 from gpustack.hosts.health.check import Health, is_outdated, sign_findings
 from gpustack.hosts.health.kernel_log import on_host, table
 from gpustack.pci import catalogue
@@ -88,6 +88,9 @@ def check_log(lines: Iterable[str], place: str) -> tuple[list[Event], list[Findi
     concerned = {*gpus, *fabric, *_ports(current, gpus)} if functions and started else None
     drivers = {event.address: event.values["driver"] for event in current if event.kind == "initialized"}
     signs = [event for event in found if event.code and _concerns(event, concerned)]
+    if concerned is not None:
+        vendors = {event.values["vendor"] for event in functions if event.address in gpus | fabric}
+        signs = [event for event in signs if event.earlier or not is_of_absent(event.sign, event.message, vendors)]
     # A probe that failed before was ended by the driver's start.
     signs = [e for e in signs if e.earlier or e.kind == "probe-failed" or not is_outdated(e, drivers, current)]
     last = [event for event in signs if not event.earlier]

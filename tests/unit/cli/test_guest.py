@@ -150,6 +150,18 @@ def test_a_console_log_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert (row["address"], row["driver"], row["findings"]) == ("0000:00:05.0", "", ["GPU854"])
 
 
+def test_a_console_log_of_any_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Lines that say nothing about GPUs do not hide the start of the guest, nor its report."""
+    log = tmp_path / "console.log"
+    start = "[ 0.0] Linux version 6.12.1 (d)\n[ 0.4] pci 0000:00:05.0: [10de:20b5] type 00 class 0x030200\n"
+    failed = "[ 5.3] nvidia: probe of 0000:00:05.0 failed with error -1\n"
+    other = "[ 9.9] systemd[1]: Started a unit of this guest.\n"
+    log.write_text(start + failed + 'gpustack guest check: 1 GPU {"gpus": 1}\n' + other * 200_000)
+    assert main(["guest", "check", "--console", str(log), "--gpus", "1", "--exit-code"]) == 3
+    err = capsys.readouterr().err
+    assert ("GPU854" in err, "GPU859" in err) == (True, False)
+
+
 @pytest.mark.parametrize("arguments", [["--flavor", "g1"], ["SPEC"], ["SPEC", "--flavor", "none"]])
 def test_wrong_arguments(arguments: list[str], checked: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["guest", "check", *(str(checked) if text == "SPEC" else text for text in arguments)]) == 2

@@ -48,9 +48,12 @@ _PLACEHOLDERS = {
     "<G>": r"(?:(?<![\w.])" + _GPU_DRIVERS + " " + _A + r": |\[drm(?::[\w.]{1,80})?(?: \[\w{1,20}\])?\]? ?)"
     r"(?:(?:\w{2,16}|\[drm[^\]]{0,100}\]{1,2}|\*ERROR\*|\*WARNING\*|(?:Tile[0-9]{1,2}: ?)?GT[0-9]{1,2}):? ){0,4}",
     "<N>": r"(?<![\w.])nouveau " + _A + r": (?:\w{2,16}: ){0,2}",
-    "<GM>": r"'?(?:nvidia(?:[-_](?:drm|modeset|uvm|peermem|vgpu[-_]vfio|current[\w-]{0,20}|fs))?|nouveau|amdgpu|radeon"
-    r"|i915|xe|habanalabs|vfio[\w-]{0,24}|nvgrace[\w-]{0,20})'?",
+    "<GM>": r"'?(?P<name>nvidia(?:[-_](?:drm|modeset|uvm|peermem|vgpu[-_]vfio|current[\w-]{0,20}|fs))?"
+    r"|nouveau|amdgpu|radeon|i915|xe|habanalabs|vfio[\w-]{0,24}|nvgrace[\w-]{0,20})'?",
 }
+
+_VENDORS = {"nvidia": "10de", "nouveau": "10de", "amdgpu": "1002", "radeon": "1002", "i915": "8086", "xe": "8086"}
+_MODULE = re.compile(r"\b(?:" + "|".join(_VENDORS) + ")(?![a-z0-9])")
 
 
 class Event(NamedTuple):
@@ -86,6 +89,12 @@ class Event(NamedTuple):
         return bool(name) and not re.fullmatch(_PLACEHOLDERS["<GM>"] + "|pci|pcieport|pciehp|" + _GPU_DRIVERS, name)
 
 
+def is_of_absent(sign: str, text: str, vendors: Set[str]) -> bool:
+    """Whether a message is about the module of a vendor without a GPU here: images list modules for many cards."""
+    module = _MODULE.search(text) if sign.startswith("module-") else None
+    return module is not None and _VENDORS[module.group()] not in vendors
+
+
 def full_address(text: Optional[str]) -> Optional[str]:
     """``0000:00:05.0`` for ``00:05.0``, ``0000:00:05`` or ``0x00:0x05.0``."""
     if text is None:
@@ -102,24 +111,29 @@ _ISO = (
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?"
     r"(?: ?(?:Z|UTC|[+-][0-9]{2}:?[0-9]{2}))?"
 )
-_DAY = r"[A-Z][a-z]{2} [ 0-9]?[0-9] [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?"
+_NAME = r"(?:[^\W\d_]{1,6}\.?|1?[0-9][\u6708\uc6d4])"  # of a month or a weekday, in any language
+_DAY = _NAME + r" [ 0-9]?[0-9] [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?"
 _STAMP = (
     r"\[<? *\+?[0-9]{1,9}\.[0-9]{1,9}(?: <[ 0-9.*]{3,24})? *>?\](?: ?\[ *[TC][0-9]{1,8}\])?"
-    r"|\[(?:[A-Z][a-z]{2} )?[A-Z][a-z]{2} ?[ 0-9]?[0-9] [0-9:]{5,8}(?: [0-9]{4})?(?: <[ 0-9.]{3,24}>)?\]"
+    r"|\[(?:" + _NAME + " )?" + _NAME + r" ?[ 0-9]?[0-9] [0-9:]{5,8}(?: [0-9]{4})?(?: <[ 0-9.]{3,24}>)?\]"
+    r"|\[" + _ISO + r"\]"
 )
 _SYSLOG = re.compile(
-    r"(?:<[0-9]{1,3}>(?:1 )?)?(?P<time>(?:[A-Z][a-z]{2} )?(?:"
+    "(?:<[0-9]{1,3}>(?:1 )?)?(?P<time>(?:"
+    + _NAME
+    + " )?(?:"
     + _ISO.replace("[.,]", "[.]")
     + "|"
     + _DAY
     + r"|[0-9]{10}\.[0-9]{6})(?: [A-Z]{3,5})?) "
-    r"[\w.-]{1,64} (?P<program>[A-Za-z][\w./@-]{0,47})(?:\[(?P<pid>[0-9]{1,10})\])?"
+    r"(?:[\w.-]{1,64} )?(?P<program>\(?[A-Za-z][\w./@-]{0,47}\)?)(?:\[(?P<pid>[0-9]{1,10})\])?"
     r"(?:: | (?:[0-9]{1,10}|-) [\w-]{1,32} (?:-|\[[^\]]{0,200}\]) )"
 )
 _LEVEL = re.compile(
     r"<[0-9]{1,3}>|[a-z0-9]{2,8} *:[a-z]{3,8} *: ?(?=\[|[0-9])|[0-9]{1,3},[0-9]{1,20},[0-9]{1,20},[^;]{0,80};"
+    r"|(?:[\w.:-]{1,64}: )?(?:kern|user|daemon): {1,4}[a-z]{3,8}: (?=\[)"  # of Talos: its node, facility, level
 )
-_TIME = re.compile("(?P<time>" + _STAMP + "|" + _ISO + r") ?(?:[\w.-]{1,64} (?P<program>kernel): )?")
+_TIME = re.compile("(?P<time>" + _STAMP + "|" + _ISO + r"):? ?(?:[\w.-]{1,64} (?P<program>kernel): )?")
 _INSIDE = re.compile(r"(?<=.)\[ *[0-9]{1,9}\.[0-9]{1,9}\] ")
 _PROGRAM = re.compile(r"(?P<program>[a-zA-Z][\w./@-]{1,47})\[[0-9]{1,10}\]: ")
 _MEMBER = re.compile(r' *(?:MESSAGE=|"(?:MESSAGE|msg)" ?: ?")(.*?)"?,?$')  # -o verbose, json-pretty, dmesg --json
@@ -245,9 +259,9 @@ class SignTable:
         return (row for row in rows if all(each in text for each in row["words"][1:]))
 
     def mentions(self, line: bytes) -> bool:
-        """Whether a line can have a sign, be a part of a message of several lines, or mark a boot."""
+        """Whether a line can have a sign or a guest's report, be a part of a longer message, or mark a boot."""
         text = line.decode("utf-8", "replace")
-        is_part = self._join.search(text) or _BOOT_MARK.search(text)
+        is_part = self._join.search(text) or _BOOT_MARK.search(text) or _GUEST in text
         return bool(is_part) or any(True for _ in self._candidates(text, set(TOKEN.findall(text))))
 
     def search(self, row: Row, text: str) -> Optional[Match[str]]:
@@ -275,10 +289,6 @@ class SignTable:
     def is_command_line(self, text: str) -> bool:
         """Whether the kernel prints its command line, as it does when it starts."""
         return any(self._pattern(row["pattern"]).search(text) for row in self.rows if row.get("kind") == "command-line")
-
-    def numbered(self, kind: str, number: str) -> Row:
-        """The row of an Xid or SXid; an unknown number has a row of its own."""
-        return self.numbers.get("{}-{}".format(kind, int(number))) or self.numbers[kind + "-unknown"]
 
 
 def _rank(row: Row, match: Match[str]) -> Tuple[int, bool, str]:
@@ -387,7 +397,8 @@ class _Reading:
         unnamed = [part for number, part in enumerate(match.groups(), 1) if number not in named.values() and part]
         values = {name: (part or "").strip() for name, part in match.groupdict().items()}
         if kind in ("xid", "sxid"):  # the text of a message judges better than its number
-            known = self._table.numbered(kind, values["number"])
+            numbers = self._table.numbers
+            known = numbers.get("{}-{}".format(kind, int(values["number"]))) or numbers[kind + "-unknown"]
             row, kind = dict(row, id=known["id"]) if "code" in row else known, "sign"
         address = full_address(unnamed[-1]) if unnamed else None
         if not self._present.isdisjoint(row.get("ends", ())):
@@ -404,7 +415,7 @@ class _Reading:
             row["id"],
             row.get("action"),
             address,
-            *(values.get(name) for name in ("bar", "file", "card", "number", "product")),
+            *(values.get(name) for name in ("bar", "file", "card", "number", "product", "name")),
         )
         before = self._events.get(key)
         if before is not None:

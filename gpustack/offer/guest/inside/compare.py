@@ -4,9 +4,10 @@ A problem is a kind, a place, values for the text of a finding, and the severity
 cause is reported, not its consequences: a GPU that NVIDIA's driver ignores has no driver bound as well.
 """
 
+import re
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
-from gpustack.hosts.facts.collector.signs import CAUSES, FAILURES, LOST, REFUSALS
+from gpustack.hosts.facts.collector.signs import CAUSES, FAILURES, LOST, REFUSALS, is_of_absent
 
 from . import messages
 
@@ -26,6 +27,8 @@ _REPORTED = (*REFUSALS, messages.OPEN_REQUIRED, messages.MISMATCH)
 
 # How messages of GPUs' drivers begin; others can be about any device of the bus.
 _OF_DRIVERS = ("Xid", "SXid", "NVRM", "[drm", *messages.DRIVERS)
+# The number of GPUs in NVIDIA's message, which names none: "The NVIDIA probe routine failed for 1 device(s)."
+_DEVICES = re.compile("failed for ([0-9]{1,3}) device")
 
 
 def problems(facts: Dict[str, Any], expected: Optional[Dict[str, Any]] = None) -> List[Problem]:
@@ -60,6 +63,7 @@ def _relevant(events: Iterable[Dict[str, Any]], gpus: Optional[List[Dict[str, An
     bound = {gpu["address"] for gpu in gpus or () if gpu["driver"] not in (None, "", messages.NOUVEAU, *_HELD)}
     freed = {gpu["address"] for gpu in gpus or () if gpu["driver"] not in (None, messages.NOUVEAU)}
     nvidia = {gpu["address"] for gpu in gpus or () if gpu["vendor"] == NVIDIA}
+    vendors = {gpu["vendor"] for gpu in gpus or ()}
     events = list(events)
     broken = {event["address"] for event in events if event["kind"] == messages.INIT_FAILED}
     for event in events:
@@ -75,6 +79,8 @@ def _relevant(events: Iterable[Dict[str, Any]], gpus: Optional[List[Dict[str, An
             event = {**event, "address": below or event["address"]}
         else:
             wanted = True
+        name = "module-unsigned" if event["kind"] == messages.UNSIGNED else event.get("sign", "")
+        wanted = wanted and not (gpus is not None and is_of_absent(name, event.get("text", ""), vendors))
         concerned = {event["address"]} if event["address"] else nvidia
         outdated = {messages.NOUVEAU: freed, messages.FIRMWARE: bound - broken}.get(event["kind"], bound)
         if wanted and not (event["kind"] in _OF_PROBE and concerned and concerned <= outdated):
@@ -108,15 +114,13 @@ def _of_signs(events: List[Dict[str, Any]], explained: Set[Optional[str]]) -> It
 
 
 def _explained(events: List[Dict[str, Any]], gpus: List[Dict[str, Any]]) -> Set[Optional[str]]:
-    """The addresses of GPUs whose failure has a known cause."""
+    """The addresses of GPUs whose failure has a known cause; with any, ``None``: its failure can be without address."""
     lost = {event["address"] for event in events if _is_failure(event) and event.get("sign", "").startswith(LOST)}
     addresses = {event["address"] for event in events if event["kind"] in CAUSES} | (lost - {None})
     addresses |= {gpu["address"] for gpu in gpus if gpu["unplaced"]}
-    nvidia = {gpu["address"] for gpu in gpus if gpu["vendor"] == NVIDIA}
     if None in addresses:  # NVIDIA's message about old cards has no address
-        addresses |= nvidia
-    known = any(some and some <= addresses for some in (nvidia, {gpu["address"] for gpu in gpus}))
-    return addresses | {None} if known else addresses
+        addresses |= {gpu["address"] for gpu in gpus if gpu["vendor"] == NVIDIA}
+    return addresses and addresses | {None}
 
 
 def _counted(facts: Dict[str, Any], expected: Optional[Dict[str, Any]]) -> Iterator[Problem]:
@@ -155,9 +159,12 @@ def _is_failure(event: Dict[str, Any]) -> bool:
 
 def _failed(events: List[Dict[str, Any]], explained: Set[Optional[str]]) -> Iterator[Problem]:
     failed: Set[Optional[str]] = set()
+    known = (explained | {event["address"] for event in events if event["kind"] in FAILURES}) - {None}
     for kind in FAILURES:
         for event in events:
-            if event["kind"] == kind and event["address"] not in explained | failed:
+            devices = None if event["address"] else _DEVICES.search(event.get("text", ""))
+            wanted = int(devices.group(1)) > len(known) if devices else event["address"] not in explained | failed
+            if event["kind"] == kind and wanted:
                 failed.add(event["address"])
                 yield _of_event(event)
 
@@ -186,12 +193,9 @@ def _drivers(
         unbound = [gpu for gpu in unbound if gpu not in named]
     for gpu in unbound:
         modules = [name for name in gpu["modules"] or () if name not in DISPLAY_ONLY]
-        if gpu["modules"] is None:
-            yield _problem("driver-unknown", gpu["address"], ids=_ids(gpu), kernel=facts["kernel"] or "the kernel")
-        elif modules:
-            yield _problem("driver-unbound", gpu["address"], ids=_ids(gpu), module=modules[0])
-        else:
-            yield _problem("driver-missing", gpu["address"], ids=_ids(gpu), kernel=facts["kernel"] or "the kernel")
+        kind = "driver-unknown" if gpu["modules"] is None else "driver-unbound" if modules else "driver-missing"
+        value = {"module": modules[0]} if modules else {"kernel": facts["kernel"] or "the kernel"}
+        yield _problem(kind, gpu["address"], ids=_ids(gpu), **value)
 
 
 def _unknown(facts: Dict[str, Any], explained: Set[Optional[str]]) -> Iterator[Problem]:

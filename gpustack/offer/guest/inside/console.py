@@ -8,11 +8,8 @@ from gpustack.hosts.facts.collector.text import lines
 
 from . import messages
 from .compare import DISPLAY_ONLY
-from .devices import gpus
+from .read import gpus
 from .report import reported
-
-# Modules that are named by the driver's part for displays.
-_NAMES = {"nvidia-drm": "nvidia"}
 
 
 def facts(log: Union[bytes, str], consoles: Sequence[Sequence[Optional[str]]], table: SignTable) -> Dict[str, Any]:
@@ -59,7 +56,9 @@ def _listed(signs: List[Sign], consoles: Sequence[Sequence[Optional[str]]]) -> O
 
 def _drivers(events: List[Dict[str, Any]]) -> Dict[Optional[str], str]:
     """The bound drivers by address, as far as the messages report them."""
-    bound = {e["address"]: _NAMES.get(e["driver"], e["driver"]) for e in events if e["kind"] == messages.INITIALIZED}
+    bound = {
+        e["address"]: e["driver"].replace("nvidia-drm", "nvidia") for e in events if e["kind"] == messages.INITIALIZED
+    }
     nouveau = {e["address"]: "nouveau" for e in events if e["kind"] == messages.NOUVEAU and e["address"]}
     failed = {
         e["address"]: "" for e in events if e["kind"] == messages.PROBE_FAILED and e["driver"] not in DISPLAY_ONLY

@@ -6,7 +6,6 @@ The messages are read by :mod:`gpustack.hosts.facts.collector.signs`, by which `
 from typing import Any, Dict, Iterable, List
 
 from gpustack.hosts.facts.collector.signs import Event as Sign
-from gpustack.hosts.facts.collector.signs import SignTable
 
 Event = Dict[str, Any]
 """``kind``, ``address`` (``None`` if the message has none), and values for the text of a finding."""
@@ -34,16 +33,13 @@ VERSION = "version"
 MOST_EVENTS = 256
 DRIVERS = ("nvidia", "nouveau", "nova_core", "NovaCore", "amdgpu", "radeon", "i915", "xe", "habanalabs")
 VALUES = {
+    **dict.fromkeys((NO_GSP, OPEN_REQUIRED, NOUVEAU), frozenset()),
+    **dict.fromkeys((UNSIGNED, INIT_FAILED), frozenset(("text",))),
     SIGN: frozenset(("sign", "code", "severity", "text", "buses", "count")),
     LEGACY: frozenset(("card", "branch", "driver")),
-    NO_GSP: frozenset(),
-    OPEN_REQUIRED: frozenset(),
     UNSUPPORTED: frozenset(("driver",)),
     PROBE_FAILED: frozenset(("driver", "error")),
     BAR_UNPLACED: frozenset(("bar",)),
-    NOUVEAU: frozenset(),
-    UNSIGNED: frozenset(("text",)),
-    INIT_FAILED: frozenset(("text",)),
     MISMATCH: frozenset(("client", "module")),
     FIRMWARE: frozenset(("driver", "file")),
     FORCE_PROBE: frozenset(("driver", "product")),
@@ -54,13 +50,8 @@ _TEXT = 200
 _UNKNOWN = "(version unknown)"
 
 
-def events(lines: Iterable[str], table: SignTable) -> List[Event]:
-    """The events of kernel messages since the last start of a kernel, each once."""
-    return of_signs(table.events(lines))
-
-
 def of_signs(signs: Iterable[Sign]) -> List[Event]:
-    """The signs of a log as events."""
+    """The signs of a log as events, since the last start of a kernel, each once."""
     current = [sign for sign in signs if not sign.earlier]
     buses = {sign.address: sign.values["bus"] for sign in current if sign.kind == BRIDGE}
     counted = [sign for sign in current if sign.code is not None or sign.kind == INITIALIZED]

@@ -4,7 +4,7 @@ import gzip
 import json
 import re
 import zlib
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
 from gpustack.hosts.facts.collector.addresses import PCI
 from gpustack.hosts.facts.collector.aliases import Aliases, modules_release, read_aliases
@@ -18,8 +18,9 @@ from gpustack.hosts.facts.collector.signs import SignTable
 from gpustack.hosts.facts.collector.text import lines
 
 from . import messages
-from .devices import gpus
 
+# All display controllers and processing accelerators: 0300, 0302 and 0380 are GPUs of one vendor or another.
+GPU_CLASSES = ("03", "1200")
 _FLAVOR = re.compile(r"[^\x00-\x1f\x7f]{1,255}")
 # A record of /dev/kmsg: priority, number, time, flags; message. Control characters in the message are \xNN.
 _RECORD = re.compile(r"[0-9]+,(?P<number>[0-9]+),[0-9]+,[^;]*;(?P<message>.*)")
@@ -40,7 +41,7 @@ def facts(root: str, consoles: Sequence[Sequence[Optional[str]]], table: SignTab
     return {
         "source": "guest",
         "gpus": _gpus(host, consoles),
-        "events": None if log is None else messages.events(log, table),
+        "events": None if log is None else messages.of_signs(table.events(log)),
         "complete": complete,
         "kernel": release,
         "drm": has_drm(host, release),
@@ -58,6 +59,23 @@ def kernel_messages(host: HostRoot) -> Tuple[Optional[List[str]], bool]:
         return None, False  # it takes root
     complete = any(int(match.group("number")) == 0 for match in matches)
     return lines("\n".join(match.group("message").replace("\\x0a", "\n") for match in matches)), complete
+
+
+def gpus(functions: Iterable[Dict[str, Any]], consoles: Sequence[Sequence[Optional[str]]]) -> List[Dict[str, Any]]:
+    """The first GPU function of each slot, without virtual displays, of any class: QEMU's bochs-display is 0380.
+
+    :param consoles: vendor and product of virtual displays and management controllers; ``None`` is any product.
+    """
+    chosen: List[Dict[str, Any]] = []
+    slots: Set[str] = set()
+    for function in sorted(functions, key=lambda function: str(function["address"])):
+        slot = function["address"].rpartition(".")[0]
+        ids = ((function["vendor"], function["product"]), (function["vendor"], None))
+        is_gpu = function["class"].startswith(GPU_CLASSES) and not any(tuple(console) in ids for console in consoles)
+        if is_gpu and slot not in slots:
+            slots.add(slot)
+            chosen.append(function)
+    return chosen
 
 
 def _gpus(host: HostRoot, consoles: Sequence[Sequence[Optional[str]]]) -> Optional[List[Dict[str, Any]]]:

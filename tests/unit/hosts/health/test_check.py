@@ -128,6 +128,12 @@ def test_the_driver_that_keeps_nvidias_off_is_nouveau_only_if_it_is_bound(driver
     assert [event.code for event in report.signs] == expected
 
 
+@pytest.mark.parametrize(("module", "expected"), [("nvidia", ["GPU930"]), ("amdgpu", [])])
+def test_modules_of_a_vendor_without_a_card_are_no_sign(module: str, expected: list[str]) -> None:
+    log = [f"[    4.1] modprobe: FATAL: Module {module} not found in directory /lib/modules/6.1.0-50-amd64"]
+    assert [entry.code.value for entry in check(host(log=log)).others] == expected
+
+
 def test_an_error_of_a_gpu_that_is_gone_concerns_the_host() -> None:
     log = [f"NVRM: Xid (PCI:{CARD[:-2]}): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.", RESET]
     assert codes(check(without(host(log=log), CARD[:-2]))) == {CARD: ["GPU915", "GPU769"]}

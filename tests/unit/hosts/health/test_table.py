@@ -154,3 +154,11 @@ def test_more_signs_than_are_read_are_reported() -> None:
     _, found = check_log([f"[    1.0] {line}" for line in signs], "log")
     (finding,) = (entry for entry in found if entry.code == "GPU939")
     assert "it has 1024 different signs, and more are not read" in finding.message
+
+
+def test_modules_of_a_vendor_without_a_card_are_no_sign() -> None:
+    """An image lists modules for many cards."""
+    absent = "systemd-modules-load[180]: Failed to find module '{}'"
+    assert codes(*HOST, absent.format("amdgpu")) == []
+    assert codes(*HOST, absent.format("nvidia"), absent.format("amdgpu")) == ["GPU930 log"]
+    assert codes(absent.format("amdgpu")) == ["GPU930 log", "GPU939 log"]  # without its start, a log lists no card

@@ -11,7 +11,7 @@ from gpustack.hosts.health import kernel_log
 from gpustack.hosts.health.check import sign_findings
 from gpustack.hosts.health.kernel_log import rows as rows_of_signs
 from gpustack.offer.guest.check import Promise, consoles, data, findings, promise, promises, rows
-from gpustack.offer.guest.inside.messages import events
+from gpustack.offer.guest.inside.messages import of_signs
 from gpustack.spec.load import parse_spec
 from gpustack.spec.model import Spec
 
@@ -117,7 +117,7 @@ def test_the_severity_is_that_of_the_messages_as_in_the_health_of_hosts() -> Non
     throttled = hot.format("WARN: GPU thermal throttling temperature reached, expect performance decrease. X.")
     critical = hot.format("ERROR: GPU HW Critical Temperature Fault(aka CTF)")
     for log, severity in (([throttled], "warning"), ([critical, throttled], "error")):
-        found = events([f"[    1.0] {text}" for text in log], kernel_log.table())
+        found = of_signs(kernel_log.table().events([f"[    1.0] {text}" for text in log]))
         (of_guest,) = [f for f in findings(facts(gpu(), events=found), None, "vm") if f.code == "GPU933"]
         (of_host,) = sign_findings(kernel_log.events([f"[    1.0] {text}" for text in log]), "gpu1")
         assert (of_guest.severity, of_host.severity) == (severity, severity)

@@ -48,7 +48,7 @@ def test_every_sign_has_its_code_and_address_in_both_readers(form: str) -> None:
         found = [(event.code, event.address) for event in events(log)]
         address = ADDRESS if any(name in row["pattern"] for name in ("<A>", "<P>", "<N>", "<G>")) else None
         assert found == [(row["code"], address)], (row["id"], log)
-        codes = {event.get("code") or event["kind"] for event in messages.events(log, table())}
+        codes = {event.get("code") or event["kind"] for event in messages.of_signs(table().events(log))}
         assert codes == {row.get("kind", row["code"]) if row.get("kind") != "xid" else row["code"]}, row["id"]
 
 
@@ -209,6 +209,30 @@ def test_only_the_last_boot_counts() -> None:
     assert [event.earlier for event in events([RESET, "-- Boot 0123456789abcdef0123456789abcdef --"])] == [True]
 
 
+@pytest.mark.parametrize(
+    "start",
+    [
+        "Nov 30 01:00:00 vm ",
+        "nov. 30 01:00:00 vm ",
+        "févr. 12 01:00:05 vm ",
+        "11月 15 14:15:47 vm ",
+        "ноя 30 01:00:00.123456 vm ",
+        "So 2026-11-29 05:54:02 CET vm ",
+        "Feb  2 08:03:20 ",  # a relay left the host out
+    ],
+)
+def test_the_times_of_journals_in_other_languages(start: str) -> None:
+    assert [line.text for line in normalised([f"{start}kernel: text", f"{start}(udev-worker)[7]: text"])] == [
+        "text",
+        "",
+    ]
+
+
+@pytest.mark.parametrize("stamp", ["[Di Nov 24 05:54:02 2026]", "[二 11月 24 05:54:02 2026]", "[24. 05:54:02]"])
+def test_the_times_of_dmesg_in_other_languages(stamp: str) -> None:
+    assert [line.own for line in normalised([f"{stamp} text"])] == ["24. " not in stamp]
+
+
 def test_a_line_without_prefix_does_not_start_a_message() -> None:
     texts = ("login[7]: hello", "text", "[ 1.0] login[7]: hello", "[ 1.0] text")
     assert [line.own for line in normalised(texts)] == [False, False, True, True]
@@ -334,7 +358,7 @@ def test_recorded_boots_are_quiet(log: Path) -> None:
     assert len(text) > 300
     assert not events(text)
     harmless = {messages.BOOT, "command-line", messages.FUNCTION, messages.BRIDGE, messages.INITIALIZED}
-    assert {event["kind"] for event in messages.events(text, table())} <= harmless
+    assert {event["kind"] for event in messages.of_signs(table().events(text))} <= harmless
     assert events([*text, f"[  999.000001] {RESET}"])
 
 

@@ -260,15 +260,38 @@ def test_buses_are_hexadecimal(bus: str, buses: str, below: bool) -> None:
     ("gpus", "expected"),
     [
         ([gpu(unplaced=[1])], [f"bar-unplaced {FIRST}"]),  # the only GPU that it can be about
-        ([gpu(unplaced=[1]), gpu(SECOND)], [f"bar-unplaced {FIRST}", "init-failed kernel"]),
+        ([gpu(unplaced=[1]), gpu(SECOND)], [f"bar-unplaced {FIRST}"]),
         ([gpu(unplaced=[1]), gpu(SECOND, "amdgpu", vendor="1002")], [f"bar-unplaced {FIRST}"]),
         ([gpu()], ["init-failed kernel"]),
     ],
 )
-def test_a_failure_without_address_is_explained_if_all_gpus_of_nvidia_are(
+def test_a_failure_without_address_is_explained_by_the_cause_at_one_gpu(
     gpus: list[dict[str, Any]], expected: list[str]
 ) -> None:
     assert found(*gpus, events=[event(messages.INIT_FAILED, None)]) == expected
+
+
+@pytest.mark.parametrize(
+    ("count", "events", "expected"),
+    [
+        (1, [event(messages.NO_GSP)], [f"no-gsp {FIRST}"]),
+        (2, [event(messages.NO_GSP)], [f"no-gsp {FIRST}", "init-failed kernel"]),
+        (2, [event(messages.NO_GSP), event(messages.NO_GSP, SECOND)], [f"no-gsp {FIRST}", f"no-gsp {SECOND}"]),
+        (
+            2,
+            [event(messages.NO_GSP), event(messages.PROBE_FAILED, SECOND, **OLD)],
+            [f"no-gsp {FIRST}", f"probe-failed {SECOND}"],
+        ),
+        (1, [], ["init-failed kernel"]),
+    ],
+)
+def test_nvidias_number_of_failed_gpus_is_compared_with_those_that_have_a_cause(
+    count: int, events: list[dict[str, Any]], expected: list[str]
+) -> None:
+    failed = event(messages.INIT_FAILED, None, text=f"NVRM: The NVIDIA probe routine failed for {count} device(s).")
+    both = [gpu(driver=None), gpu(SECOND, driver=None)]
+    listed = [text for text in found(*both, events=[*events, failed]) if not text.startswith("unknown")]
+    assert listed == expected
 
 
 def test_unplaced_bars_are_listed_by_address() -> None:

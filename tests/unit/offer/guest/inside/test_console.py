@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from gpustack.base.findings import errors
 from gpustack.hosts.health.kernel_log import table
 from gpustack.offer.guest import check
 from gpustack.offer.guest.inside import console, report
@@ -27,8 +28,10 @@ def test_findings_of_a_console_log(name: str) -> None:
     log = case["boot"] + case["log"]
     assert findings(log) == case["findings"]
     facts = console.facts(log, check.consoles(), table())
-    texts = " ".join(entry.message for entry in check.findings(facts, None, "vm"))
-    assert case.get("contains", "") in texts
+    listed = list(check.findings(facts, None, "vm"))
+    assert case.get("contains", "") in " ".join(entry.message for entry in listed)
+    assert {entry.severity.value for entry in listed} >= ({case["severity"]} if "severity" in case else set())
+    assert case.get("severity") != "warning" or not errors(listed)
 
 
 @pytest.mark.parametrize("name", CASES)
