@@ -2,14 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 from gpustack.base.errors import FlavorError
 from gpustack.base.text import counted
 from gpustack.cloud.flavors import FlavorCloud
 from gpustack.offer.flavor.compare import Answers, FlavorChoices, FlavorPlan, Questions, compare, questions
 from gpustack.offer.flavor.flavors import PresentFlavor, WantedFlavor
-from gpustack.offer.flavor.operations import ChangeFlavor, CreateFlavor, DeleteFlavor, FlavorOperation
+from gpustack.offer.flavor.operations import DeleteFlavor, FlavorOperation
 
 Flavors = FlavorCloud[PresentFlavor]
 NOTHING = FlavorChoices()
@@ -67,16 +66,8 @@ def resulting(present: Sequence[PresentFlavor], operations: Iterable[FlavorOpera
     """The flavors after operations."""
     flavors = {flavor.name: flavor for flavor in present}
     for operation in operations:
-        match operation:
-            case DeleteFlavor():
-                del flavors[operation.name]
-            case CreateFlavor():
-                specs = operation.all_extra_specs()
-                name, sizes = operation.name, operation.sizes
-                flavors[name] = PresentFlavor(id=operation.id or "", name=name, sizes=sizes, extra_specs=specs)
-            case ChangeFlavor():
-                flavor = flavors[operation.name]
-                specs = {**flavor.extra_specs, **operation.set_specs}
-                kept = {key: value for key, value in specs.items() if key not in operation.unset_specs}
-                flavors[operation.name] = replace(flavor, extra_specs=kept)
+        if isinstance(operation, DeleteFlavor):
+            del flavors[operation.name]
+        else:
+            flavors[operation.name] = operation.flavor
     return tuple(flavors.values())

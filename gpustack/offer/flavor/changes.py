@@ -17,7 +17,7 @@ from gpustack.cloud import Connection, identity
 from gpustack.cloud.flavors import FlavorCloud, Sizes
 from gpustack.cloud.session import Refused, Unanswered
 from gpustack.offer.flavor.flavors import ACCESS, ACCESS_CHANGES, SETS, PresentFlavor, present_flavors
-from gpustack.offer.flavor.operations import ChangeFlavor, CreateFlavor, DeleteFlavor, FlavorOperation
+from gpustack.offer.flavor.operations import ChangeFlavor, DeleteFlavor, FlavorOperation
 from gpustack.spec.extra_specs import NAMESPACE
 
 _SERVER_ERRORS = 500
@@ -278,59 +278,50 @@ def with_projects(api: Flavors, changes: Iterable[CloudChange]) -> tuple[CloudCh
 
 
 def _changes(operation: FlavorOperation) -> list[CloudChange]:
-    if isinstance(operation, CreateFlavor):
-        return _creation(operation)
+    if isinstance(operation, ChangeFlavor):
+        return _modification(operation)
     if isinstance(operation, DeleteFlavor):
         flavor = operation.flavor
         seen = _value(flavor)
         about = {"force": "yes"} if operation.force else {}
         about |= {_RESTORED: str(flavor.rxtx_factor)} if flavor.rxtx_factor != 1.0 else {}
         return [FlavorChange(why=operation.why, id=flavor.id, name=flavor.name, seen=seen, wanted=None, about=about)]
-    return _modification(operation)
+    return _creation(operation)
 
 
-def _creation(operation: CreateFlavor) -> list[CloudChange]:
-    new = operation.id or str(uuid.uuid4())
-    specs = dict(operation.extra_specs) if operation.access else operation.all_extra_specs()
-    value = {
-        **operation.sizes.to_dict(),
-        "public": operation.access is None,
-        "description": operation.description,
-        "extra_specs": specs,
-    }
-    about = {"chosen": "yes"} if operation.id else {}
+def _creation(operation: FlavorOperation) -> list[CloudChange]:
+    flavor = operation.flavor
+    new, value = flavor.id or str(uuid.uuid4()), _value(flavor, marked=not flavor.access)
+    about = {"chosen": "yes"} if flavor.id else {}
     change = FlavorChange(why=operation.why, id=new, name=operation.name, seen=None, wanted=value, about=about)
-    if not operation.access:
+    if not flavor.access:
         return [change]
-    return [change, _access(operation, new, operation.access, marks=(operation.access_mark, None))]
+    return [change, _access(operation, new, flavor.access, marks=(flavor.extra_specs.get(ACCESS), None))]
 
 
 def _modification(operation: ChangeFlavor) -> list[CloudChange]:
     made: list[CloudChange] = []
-    moves = operation.grant | operation.revoke
+    before, flavor, grant, revoke = operation.before, operation.flavor, operation.grant, operation.revoke
     specs: dict[str, str | None] = {**dict.fromkeys(operation.unset_specs), **operation.set_specs}
-    if operation.access_mark is not None and not moves:
-        specs[ACCESS] = operation.access_mark
-    after: dict[str, Any] = {"extra_specs": specs} if specs else {}
-    present = {**operation.before, ACCESS: operation.access_mark_before}
-    before: dict[str, Any] = {"extra_specs": {key: present.get(key) for key in specs}} if specs else {}
-    if operation.description is not None:
-        after["description"], before["description"] = operation.description
-    if after:
-        made.append(FlavorChange(why=operation.why, id=operation.id, name=operation.name, seen=before, wanted=after))
-    if moves:
-        between = ACCESS_CHANGES if operation.grant and operation.revoke else None
-        marks = operation.access_mark, operation.access_mark_before
-        if operation.grant:
-            made.append(_access(operation, operation.id, operation.grant, marks=(between or marks[0], marks[1])))
-        if operation.revoke:
-            revoked = operation.revoke
-            made.append(_access(operation, operation.id, (), revoked, marks=(marks[0], between or marks[1])))
+    mark, former = (state.extra_specs.get(ACCESS) for state in (flavor, before))
+    if mark != former and not grant | revoke:
+        specs[ACCESS] = mark
+    wanted: dict[str, Any] = {"extra_specs": specs} if specs else {}
+    seen: dict[str, Any] = {"extra_specs": {key: before.extra_specs.get(key) for key in specs}} if specs else {}
+    if flavor.description != before.description:
+        wanted["description"], seen["description"] = flavor.description, before.description
+    if wanted:
+        made.append(FlavorChange(why=operation.why, id=flavor.id, name=flavor.name, seen=seen, wanted=wanted))
+    between = ACCESS_CHANGES if grant and revoke else None
+    if grant:
+        made.append(_access(operation, flavor.id, grant, marks=(between or mark, former)))
+    if revoke:
+        made.append(_access(operation, flavor.id, (), revoke, marks=(mark, between or former)))
     return made
 
 
 def _access(
-    operation: CreateFlavor | ChangeFlavor,
+    operation: FlavorOperation,
     flavor: str,
     grant: Collection[str],
     revoke: Collection[str] = (),

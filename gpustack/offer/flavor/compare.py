@@ -5,7 +5,7 @@ takes the answers. If there is nothing to do, there are no questions.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.text import counted
@@ -172,52 +172,35 @@ def _access_in_doubt(flavor: WantedFlavor, current: PresentFlavor, choices: Flav
 
 
 def _create(flavor: WantedFlavor, answers: Answers, *, why: str) -> CreateFlavor:
-    access = None if flavor.access is None else frozenset(answers.projects[project] for project in flavor.access)
-    return CreateFlavor(
-        why=why,
+    made = PresentFlavor(
+        id=flavor.id or "",
         name=flavor.name,
-        id=flavor.id,
         sizes=flavor.sizes,
+        public=flavor.public,
         description=flavor.marked_description,
         extra_specs={**flavor.extra_specs, **flavor.marks},
-        access=access,
-        access_mark=None if flavor.access is None else access_mark(flavor.access),
     )
+    return CreateFlavor(why=why, flavor=_with_access(made, flavor.access, answers))
+
+
+def _with_access(flavor: PresentFlavor, access: Sequence[str] | None, answers: Answers) -> PresentFlavor:
+    """The flavor with its projects and their mark; None for a public one."""
+    if access is None:
+        return flavor
+    projects = frozenset(answers.projects[project] for project in access)
+    return replace(flavor, access=projects, extra_specs={**flavor.extra_specs, ACCESS: access_mark(access)})
 
 
 def _change(
     flavor: WantedFlavor, current: PresentFlavor, choices: FlavorChoices, answers: Answers
 ) -> ChangeFlavor | None:
-    specs = current.extra_specs
-    after = {**flavor.extra_specs, **flavor.marks}
-    set_specs = {key: value for key, value in after.items() if specs.get(key) != value}
-    dropped = [key for key in sorted(current.owned) if key in specs and key not in after]
-    # The mark is removed last: until then it records which extra specs gpustack set.
-    unset = (*dropped, *(key for key in sorted(specs) if is_sets_mark(key) and key not in after))
-    description = flavor.marked_description
-    grant: frozenset[str] = frozenset()
-    revoke: frozenset[str] = frozenset()
-    mark: str | None = None
-    if flavor.access is not None and _access_in_doubt(flavor, current, choices):
-        want, have = frozenset(answers.projects[project] for project in flavor.access), answers.access[current.id]
-        grant, revoke, mark = want - have, have - want, access_mark(flavor.access)
-        if not grant and not revoke and specs.get(ACCESS) == mark:
-            mark = None
-    if not set_specs and not unset and description == current.description and mark is None:
-        return None
-    return ChangeFlavor(
-        why=_why(current, choices),
-        id=current.id,
-        name=current.name,
-        set_specs=set_specs,
-        unset_specs=unset,
-        before={key: specs.get(key) for key in (*set_specs, *unset)},
-        description=None if description == current.description else (description, current.description),
-        grant=grant,
-        revoke=revoke,
-        access_mark=mark,
-        access_mark_before=specs.get(ACCESS) if mark is not None else None,
-    )
+    own = {**flavor.extra_specs, **flavor.marks}
+    others = {k: v for k, v in current.extra_specs.items() if k not in current.owned and not is_sets_mark(k)}
+    after = replace(current, description=flavor.marked_description, extra_specs={**own, **others, **own})
+    before = current
+    if _access_in_doubt(flavor, current, choices):
+        before, after = replace(current, access=answers.access[current.id]), _with_access(after, flavor.access, answers)
+    return None if after == before else ChangeFlavor(why=_why(current, choices), before=before, flavor=after)
 
 
 def _why(current: PresentFlavor, choices: FlavorChoices) -> str:

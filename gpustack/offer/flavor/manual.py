@@ -1,7 +1,7 @@
 """Create and change flavors by hand: the operations are those of a spec, from command line options."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpustack.base.by_key import sums
@@ -130,19 +130,15 @@ def change(flavor: PresentFlavor, changes: Changes, access: frozenset[str] | Non
     # Access is handled below; comparing it as public leaves it out here.
     as_public = replace(flavor, public=True)
     operations = compare([_wanted(flavor, changes)], [as_public], FlavorChoices(adopt=True)).operations
-    operation = operations[0] if operations else ChangeFlavor(why="", id=flavor.id, name=flavor.name)
-    assert isinstance(operation, ChangeFlavor)  # noqa: S101 - sizes are the same
-    specs = flavor.extra_specs
-    more = [key for key in sorted(changes.unset_specs) if key in specs and key not in operation.unset_specs]
-    operation = replace(
-        operation,
-        why="as asked",
-        unset_specs=(*more, *operation.unset_specs),
-        before={**{key: specs[key] for key in more}, **operation.before},
-    )
-    operation = _with_access(operation, changes, access, specs)
-    parts = operation.set_specs, operation.unset_specs, operation.description, operation.grant, operation.revoke
-    return operation if any(parts) else None
+    compared = operations[0].flavor if operations else flavor
+    specs = {key: value for key, value in compared.extra_specs.items() if key not in changes.unset_specs}
+    have = access or frozenset()
+    projects = (have | changes.grant) - changes.revoke
+    if projects != have:
+        specs[ACCESS] = access_mark(projects)
+    before = replace(flavor, access=have)
+    after = replace(before, description=compared.description, extra_specs=specs, access=projects)
+    return None if after == before else ChangeFlavor(why="as asked", before=before, flavor=after)
 
 
 def _wanted(flavor: PresentFlavor, changes: Changes) -> WantedFlavor:
@@ -160,20 +156,4 @@ def _wanted(flavor: PresentFlavor, changes: Changes) -> WantedFlavor:
         extra_specs=owned,
         description=description,
         origin="spec" if flavor.extra_specs.get(ORIGIN) == "spec" else "hand",
-    )
-
-
-def _with_access(
-    operation: ChangeFlavor, changes: Changes, access: Collection[str] | None, specs: Mapping[str, str]
-) -> ChangeFlavor:
-    have = frozenset(access or ())
-    grant, revoke = changes.grant - have, changes.revoke & have
-    if not grant and not revoke:
-        return operation
-    return replace(
-        operation,
-        grant=grant,
-        revoke=revoke,
-        access_mark=access_mark((have | grant) - revoke),
-        access_mark_before=specs.get(ACCESS),
     )

@@ -17,7 +17,7 @@ from gpustack.cloud import Connection
 from gpustack.cloud.compute import aggregates
 from gpustack.cloud.placement import bearers
 from gpustack.nova_options.aggregates import PROJECTS, Aggregate
-from gpustack.offer.flavor.operations import ChangeFlavor, CreateFlavor, FlavorOperation
+from gpustack.offer.flavor.operations import ChangeFlavor, DeleteFlavor, FlavorOperation
 from gpustack.offer.tenancy.changes import AggregateChange, HostChange, MetadataChange, TraitChange
 from gpustack.offer.tenancy.check import doubts
 from gpustack.offer.tenancy.model import MARK, Present, Wanted, WantedAggregate, is_foreign, is_ours
@@ -214,7 +214,8 @@ def guarded(
     findings: list[Finding] = []
     trait = tenancy.trait if tenancy is not None and tenancy.isolates else ""
     moved = [_traits_of(operation) for operation in operations]
-    if any(trait in after for _, after in moved) and not (trait in later[1] if later else bearers(connect(), trait)):
+    gained = any(trait in after - before for before, after in moved)
+    if gained and not (trait in later[1] if later else bearers(connect(), trait)):
         findings.append(finding(Code.TRAIT_WITHOUT_HOST, place="flavors", trait=trait))
     if lost := {lost for before, after in moved for lost in before - after}:
         findings += still_required(lost, later[0] if later else aggregates(connect()))
@@ -231,7 +232,6 @@ def still_required(traits: Iterable[str], present: Sequence[Aggregate]) -> Itera
 
 def _traits_of(operation: FlavorOperation) -> tuple[frozenset[str], frozenset[str]]:
     """The traits that a flavor requires before and after it is created or changed."""
-    if isinstance(operation, ChangeFlavor):
-        before = {name: value or "" for name, value in operation.before.items()}
-        return required_traits(before), required_traits(operation.set_specs)
-    return frozenset(), required_traits(operation.extra_specs) if isinstance(operation, CreateFlavor) else frozenset()
+    before = operation.before.extra_specs if isinstance(operation, ChangeFlavor) else {}
+    after = {} if isinstance(operation, DeleteFlavor) else operation.flavor.extra_specs
+    return required_traits(before), required_traits(after)

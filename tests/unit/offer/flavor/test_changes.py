@@ -12,22 +12,32 @@ from gpustack.changes.run import run
 from gpustack.cloud.flavors import Sizes
 from gpustack.offer.flavor.changes import AccessChange, FlavorChange, changes, with_projects
 from gpustack.offer.flavor.flavors import ACCESS, ACCESS_CHANGES, MARK, SETS, PresentFlavor
-from gpustack.offer.flavor.operations import ChangeFlavor, CreateFlavor, DeleteFlavor, FlavorOperation
+from gpustack.offer.flavor.operations import CreateFlavor, DeleteFlavor, FlavorOperation
 from gpustack.spec.extra_specs import ALIAS
 from support.change_runs import NoJournal
 from support.flavor_model import NovaModel
+from support.flavor_operations import changed
 from support.fleet_cloud import StandIn
 
 SIZES = Sizes(vcpus=1, ram=64, disk=1, ephemeral=2, swap=3)
 SPECS = {ALIAS: "K4200:1", SETS: ALIAS}
 P, Q = "a" * 32, "b" * 32
-NEW = CreateFlavor(why="w", name="g", sizes=SIZES, description=MARK, extra_specs=SPECS)
-PRIVATE = replace(NEW, access=frozenset({P, Q}), access_mark="m")
 
 
 def there(**fields: Any) -> PresentFlavor:
     known = {"id": "1", "name": "g", "sizes": SIZES, "description": MARK, "extra_specs": SPECS}
     return PresentFlavor(**{**known, **fields})
+
+
+def creation(**fields: Any) -> CreateFlavor:
+    return CreateFlavor(why="w", flavor=there(**{"id": "", **fields}))
+
+
+def private(*projects: str, **fields: Any) -> CreateFlavor:
+    return creation(public=False, access=frozenset(projects), extra_specs={**SPECS, ACCESS: "m"}, **fields)
+
+
+NEW, PRIVATE = creation(), private(P, Q)
 
 
 def made(cloud: NovaModel, planned: tuple[CloudChange, ...]) -> list[ChangeOutcome]:
@@ -60,7 +70,7 @@ def actions(cloud: NovaModel) -> list[str]:
     [
         (NEW, {}, "POST /flavors g"),  # a new UUID is nobody else's
         (NEW, {"partial": True}, "GET"),  # an undo may find the flavor
-        (replace(NEW, id="1"), {}, "GET"),
+        (creation(id="1"), {}, "GET"),
         (DeleteFlavor(why="w", flavor=there()), {}, "GET"),
     ],
 )
@@ -90,15 +100,7 @@ def test_a_flavor_in_use_is_deleted_only_by_force(users: int, force: bool, expec
 def test_a_change_does_not_ask_for_instances() -> None:
     cloud = NovaModel([there(extra_specs={**SPECS, "b": "1", "c": "1"})])
     cloud.instances["1"] = 1
-    operation = ChangeFlavor(
-        why="w",
-        id="1",
-        name="g",
-        set_specs={"a": "2"},
-        unset_specs=("b",),
-        before={"a": None, "b": "1"},
-        description=(f"new {MARK}", MARK),
-    )
+    operation = changed(there(extra_specs={**SPECS, "b": "1"}), {"a": "2"}, ("b",), description=f"new {MARK}")
     assert result(cloud, one(operation)) == "done"
     assert cloud.by_id["1"] == there(extra_specs={**SPECS, "a": "2", "c": "1"}, description=f"new {MARK}")
     assert cloud.requests == [
@@ -114,10 +116,10 @@ def test_a_change_does_not_ask_for_instances() -> None:
 
 def test_only_what_changes_is_written() -> None:
     cloud = NovaModel([there(extra_specs={**SPECS, "b": "1"})])
-    assert result(cloud, one(ChangeFlavor(why="w", id="1", name="g", unset_specs=("b",), before={"b": "1"}))) == "done"
+    assert result(cloud, one(changed(there(extra_specs={**SPECS, "b": "1"}), {}, ("b",)))) == "done"
     assert actions(cloud) == ["unset b"]
     cloud.requests.clear()
-    assert result(cloud, one(ChangeFlavor(why="w", id="1", name="g", description=(f"x {MARK}", MARK)))) == "done"
+    assert result(cloud, one(changed(there(), description=f"x {MARK}"))) == "done"
     assert cloud.writes == ["PUT /flavors/1"]
 
 
@@ -165,9 +167,7 @@ def test_an_undo_restores_extra_specs_that_nova_would_refuse(deleted: bool) -> N
     odd = {**SPECS, "quota:cpu_shares": "x"}
     cloud = NovaModel([there(extra_specs=odd)])
     before = cloud.state()
-    correction = ChangeFlavor(
-        why="w", id="1", name="g", set_specs={"quota:cpu_shares": "9"}, before={"quota:cpu_shares": "x"}
-    )
+    correction = changed(there(extra_specs=odd), {"quota:cpu_shares": "9"})
     planned = changes([DeleteFlavor(why="w", flavor=there(extra_specs=odd)) if deleted else correction])
     assert [str(outcome.result) for outcome in made(cloud, planned)] == ["done"]
     undo = tuple(replace(change, recorded=True) for change in reversed_order(planned))
@@ -178,7 +178,7 @@ def test_an_undo_restores_extra_specs_that_nova_would_refuse(deleted: bool) -> N
 @pytest.mark.parametrize("flavors", [[there(public=False)], []])
 def test_the_projects_of_other_changes_are_not_read(flavors: list[PresentFlavor]) -> None:
     cloud = NovaModel(flavors)
-    operation = ChangeFlavor(why="w", id="1", name="g", grant=frozenset({P})) if flavors else PRIVATE
+    operation = changed(there(public=False), grant=(P,)) if flavors else PRIVATE
     planned = changes([operation])
     assert with_projects(cloud, planned) == planned
     assert cloud.requests == []
@@ -187,12 +187,10 @@ def test_the_projects_of_other_changes_are_not_read(flavors: list[PresentFlavor]
 @pytest.mark.parametrize("projects", [frozenset[str](), None])
 def test_a_flavor_without_projects_has_its_mark_at_once(projects: frozenset[str] | None) -> None:
     cloud = NovaModel()
-    operation = replace(PRIVATE, id="1", access=projects, access_mark=None if projects is None else "m")
+    operation = creation(id="1") if projects is None else private(id="1")
     assert result(cloud, one(operation)) == "done"
-    assert (cloud.by_id["1"].public, cloud.by_id["1"].extra_specs.get(ACCESS)) == (
-        projects is None,
-        operation.access_mark,
-    )
+    marked = (projects is None, None if projects is None else "m")
+    assert (cloud.by_id["1"].public, cloud.by_id["1"].extra_specs.get(ACCESS)) == marked
     assert len(cloud.writes) == 2
 
 
@@ -213,15 +211,7 @@ def test_the_mark_of_projects_is_no_old_one_while_they_change(
     flavor = there(public=False, access=frozenset({P}), extra_specs={**SPECS, **marked})
     cloud = NovaModel([flavor])
     before = cloud.state()
-    operation = ChangeFlavor(
-        why="w",
-        id="1",
-        name="g",
-        grant=frozenset(grant),
-        revoke=frozenset(revoke),
-        access_mark="new",
-        access_mark_before=mark_before,
-    )
+    operation = changed(flavor, grant=grant, revoke=revoke, mark="new")
     planned = changes([operation])
     assert {outcome.result for outcome in made(cloud, planned)} == {"done"}
     short = {"set ['gpustack:access']": f"set {ACCESS}", "addTenantAccess ": "+", "removeTenantAccess ": "-"}
@@ -242,9 +232,7 @@ def test_a_mark_of_an_interrupted_change_is_replaced() -> None:
     """Another run stopped between the projects and their mark: the next change of the flavor completes it."""
     marked = {**SPECS, ACCESS: ACCESS_CHANGES}
     cloud = NovaModel([there(public=False, access=frozenset({P}), extra_specs=marked)])
-    operation = ChangeFlavor(
-        why="w", id="1", name="g", grant=frozenset({Q}), access_mark="new", access_mark_before=ACCESS_CHANGES
-    )
+    operation = changed(there(extra_specs=marked), grant=(Q,), mark="new")
     assert result(cloud, one(operation)) == "done"
     assert actions(cloud) == [f"addTenantAccess {Q}", "set ['gpustack:access']"]
     assert cloud.by_id["1"].extra_specs[ACCESS] == "new"
@@ -253,7 +241,7 @@ def test_a_mark_of_an_interrupted_change_is_replaced() -> None:
 def test_a_project_that_another_run_lets_in_meanwhile_is_left_to_that_run() -> None:
     marked = {**SPECS, ACCESS: ACCESS_CHANGES}
     cloud = NovaModel([there(public=False, access=frozenset({P, Q}), extra_specs=marked)])
-    operation = ChangeFlavor(why="w", id="1", name="g", grant=frozenset({Q}), access_mark="new")
+    operation = changed(there(), grant=(Q,), mark="new")
     assert result(cloud, one(operation)) == "unchanged"
     assert cloud.writes == []
 
@@ -261,9 +249,7 @@ def test_a_project_that_another_run_lets_in_meanwhile_is_left_to_that_run() -> N
 def test_an_undo_completes_an_interrupted_change_of_projects() -> None:
     """The projects are restored already, but their mark is that of the interrupted change."""
     cloud = NovaModel([there(public=False, access=frozenset({P}), extra_specs={**SPECS, ACCESS: ACCESS_CHANGES})])
-    operation = ChangeFlavor(
-        why="w", id="1", name="g", grant=frozenset({Q}), access_mark="new", access_mark_before="old"
-    )
+    operation = changed(there(extra_specs={**SPECS, ACCESS: "old"}), grant=(Q,), mark="new")
     back = replace(one(operation).reverse(), recorded=True, partial=True)
     assert result(cloud, back) == "done"
     assert cloud.by_id["1"].extra_specs[ACCESS] == "old"
@@ -272,7 +258,7 @@ def test_an_undo_completes_an_interrupted_change_of_projects() -> None:
 
 
 def test_a_change_of_projects_is_shown_by_project() -> None:
-    operation = ChangeFlavor(why="w", id="1", name="g", grant=frozenset({Q}), revoke=frozenset({P}), access_mark="m")
+    operation = changed(there(), grant=(Q,), revoke=(P,), mark="m")
     shown = [[change.describe(), *change.details()] for change in changes([operation])]
     head = "change the projects of g: w"
     assert shown == [[head, f"+ project {Q}"], [head, f"- project {P}"]]
@@ -362,7 +348,7 @@ def test_an_undo_without_projects_asks_for_none(wanted: Any) -> None:
 
 def test_changes_of_one_flavor_need_one_another() -> None:
     flavor = there(id="old")
-    operations = [DeleteFlavor(why="w", flavor=flavor), PRIVATE, replace(NEW, name="other")]
+    operations = [DeleteFlavor(why="w", flavor=flavor), PRIVATE, creation(name="other")]
     planned = changes(operations)
     assert [(change.key, change.needs) for change in planned] == [
         ("flavor:g:0", ()),

@@ -229,7 +229,7 @@ def test_projects_are_read_and_changed_where_the_mark_is_not_current(
     assert [line for operation in operations for line in operation.details()] == expected
     for operation in operations:
         assert isinstance(operation, ChangeFlavor)
-        assert (operation.access_mark, operation.access_mark_before) == (written, mark)
+        assert [state.extra_specs.get(ACCESS) for state in (operation.flavor, operation.before)] == [written, mark]
 
 
 def test_the_mark_of_projects_belongs_to_a_change_of_projects_alone() -> None:
@@ -239,8 +239,8 @@ def test_the_mark_of_projects_belongs_to_a_change_of_projects_alone() -> None:
     for check in (False, True):
         (operation,) = compare([LISTED], present, FlavorChoices(check_access=check), answers).operations
         assert isinstance(operation, ChangeFlavor)
-        assert (operation.access_mark, operation.access_mark_before) == (None, None)
-        assert operation.before == {ALIAS: "K4200:2"}
+        assert (operation.set_specs, operation.unset_specs) == ({ALIAS: "K4200:1"}, ())
+        assert operation.before.extra_specs[ACCESS] == operation.flavor.extra_specs[ACCESS] == CURRENT
 
 
 OLD_SIZES = {"sizes": Sizes(vcpus=4, ram=32768, disk=40)}
@@ -284,5 +284,5 @@ def test_a_new_flavor_has_its_projects_and_their_mark(access: tuple[str, ...] | 
     plan = compare([replace(LISTED, access=access)], [], answers=Answers(projects=PROJECTS))
     (operation,) = plan.operations
     assert isinstance(operation, CreateFlavor)
-    assert operation.access == (None if access is None else {PROJECTS[name] for name in access})
-    assert operation.all_extra_specs() == {ALIAS: "K4200:1", **MARKS, **({} if mark is None else {ACCESS: mark})}
+    assert operation.flavor.access == (None if access is None else {PROJECTS[name] for name in access})
+    assert operation.flavor.extra_specs == {ALIAS: "K4200:1", **MARKS, **({} if mark is None else {ACCESS: mark})}

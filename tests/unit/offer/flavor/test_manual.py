@@ -80,8 +80,8 @@ NEW = WantedFlavor(
 
 def test_a_flavor_by_hand_is_created_as_that_of_a_spec() -> None:
     operation = creation(NEW, FLAVORS, {"research": "p1"})
-    assert (operation.id, operation.access, operation.extra_specs) == ("9", {"p1"}, {ALIAS: "a:1", **MARKS})
-    assert operation.access_mark == access_mark(["research"])
+    flavor, specs = operation.flavor, {ALIAS: "a:1", **MARKS, ACCESS: access_mark(["research"])}
+    assert (flavor.id, flavor.access, flavor.extra_specs) == ("9", {"p1"}, specs)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ FOREIGN = PresentFlavor(id="2", name="theirs", sizes=SIZES, description="old", e
 def test_changes_by_hand(flavor: PresentFlavor, changes: Changes, expected: list[str]) -> None:
     operation = change(flavor, changes, None)
     assert ([] if operation is None else operation.details()) == expected
-    assert operation is None or (operation.why, operation.id) == ("as asked", flavor.id)
+    assert operation is None or (operation.why, operation.flavor.id) == ("as asked", flavor.id)
 
 
 def test_the_origin_of_a_flavor_stays() -> None:
@@ -179,7 +179,8 @@ def test_projects_by_hand_have_a_current_mark(
     else:
         assert operation is not None
         assert operation.details() == expected
-        assert (operation.access_mark, operation.access_mark_before) == (access_mark(mark), "old")
+        marks = (operation.flavor.extra_specs[ACCESS], operation.before.extra_specs[ACCESS])
+        assert marks == (access_mark(mark), "old")
 
 
 @pytest.mark.parametrize(

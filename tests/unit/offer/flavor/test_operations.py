@@ -8,13 +8,14 @@ import pytest
 
 from gpustack.cloud.flavors import Sizes
 from gpustack.offer.flavor.flavors import ACCESS, SETS, PresentFlavor
-from gpustack.offer.flavor.operations import ChangeFlavor, CreateFlavor, DeleteFlavor
+from gpustack.offer.flavor.operations import CreateFlavor, DeleteFlavor
 from gpustack.spec.extra_specs import ALIAS
+from support.flavor_operations import changed
 
 SIZES = Sizes(vcpus=2, ram=2048, disk=3)
 SPECS = {ALIAS: "a:1", SETS: ALIAS}
 DATA = {"vcpus": 2, "ram": 2048, "disk": 3, "ephemeral": 0, "swap": 0}
-NEW = CreateFlavor(why="w", name="g", sizes=SIZES, description="d", extra_specs=SPECS)
+FLAVOR = PresentFlavor(id="1", name="g", sizes=SIZES, description="d", extra_specs=SPECS)
 TEXT = "create g (2 vCPUs, 2 GiB RAM, 3 GiB disk; {})"
 
 
@@ -28,7 +29,9 @@ TEXT = "create g (2 vCPUs, 2 GiB RAM, 3 GiB disk; {})"
     ],
 )
 def test_a_creation_shows_who_may_use_the_flavor(access: tuple[str, ...] | None, mark: str | None, who: str) -> None:
-    operation = replace(NEW, access=None if access is None else frozenset(access), access_mark=mark, id="7")
+    projects, specs = access and frozenset(access), SPECS if mark is None else {**SPECS, ACCESS: mark}
+    flavor = replace(FLAVOR, id="7", public=access is None, access=projects, extra_specs=specs)
+    operation = CreateFlavor(why="w", flavor=flavor)
     assert [operation.describe(), *operation.details()] == [TEXT.format(who), "+ pci_passthrough:alias = a:1"]
     assert operation.to_dict() == {
         "kind": "create_flavor",
@@ -37,22 +40,20 @@ def test_a_creation_shows_who_may_use_the_flavor(access: tuple[str, ...] | None,
         "id": "7",
         **DATA,
         "description": "d",
-        "extra_specs": SPECS if mark is None else {**SPECS, ACCESS: mark},
+        "extra_specs": specs,
         "access": None if access is None else sorted(access),
     }
 
 
 def test_a_change_shows_each_value_before_and_after() -> None:
-    operation = ChangeFlavor(
-        why="w",
-        id="1",
-        name="g",
-        set_specs={"a": "1", "b": "2", SETS: "a,b"},
-        unset_specs=("c", f"{SETS}.2"),
-        before={"a": None, "b": "1", "c": "3", SETS: "c", f"{SETS}.2": "d"},
-        description=("new", "old"),
-        grant=frozenset({"q", "p"}),
-        revoke=frozenset({"s", "r"}),
+    specs = {"b": "1", f"{SETS}.2": "d", "c": "3", SETS: "c"}
+    operation = changed(
+        replace(FLAVOR, description="old", extra_specs=specs),
+        {"a": "1", "b": "2", SETS: "a,b"},
+        ("c", f"{SETS}.2"),
+        description="new",
+        grant=("q", "p"),
+        revoke=("s", "r"),
     )
     assert [operation.describe(), *operation.details()] == [
         "change g: w",
@@ -70,9 +71,9 @@ def test_a_change_shows_each_value_before_and_after() -> None:
         "why": "w",
         "name": "g",
         "id": "1",
-        "set": operation.set_specs,
+        "set": {"a": "1", "b": "2", SETS: "a,b"},
         "unset": ["c", f"{SETS}.2"],
-        "before": operation.before,
+        "before": {"a": None, **specs},
         "description": "new",
         "grant": ["p", "q"],
         "revoke": ["r", "s"],
@@ -80,14 +81,13 @@ def test_a_change_shows_each_value_before_and_after() -> None:
 
 
 def test_a_change_of_the_mark_alone_has_a_line() -> None:
-    operation = ChangeFlavor(why="w", id="1", name="g", set_specs={SETS: "a"}, before={SETS: None})
+    operation = changed(FLAVOR, {SETS: "a"})
     assert operation.details() == ["~ gpustack's mark"]
     assert operation.to_dict()["description"] is None
 
 
 def test_a_deletion_shows_all_that_is_lost() -> None:
-    flavor = PresentFlavor(id="1", name="g", sizes=SIZES, description="d", extra_specs=SPECS)
-    operation = DeleteFlavor(why="w", flavor=flavor)
+    operation = DeleteFlavor(why="w", flavor=FLAVOR)
     assert [operation.name, operation.describe(), *operation.details()] == [
         "g",
         "delete g (2 vCPUs, 2 GiB RAM, 3 GiB disk)",

@@ -12,10 +12,11 @@ from gpustack.cloud.flavors import Sizes
 from gpustack.cloud.servers import Server
 from gpustack.nova_options.aggregates import Aggregate
 from gpustack.offer.flavor.flavors import PresentFlavor
-from gpustack.offer.flavor.operations import ChangeFlavor, CreateFlavor, FlavorOperation
+from gpustack.offer.flavor.operations import CreateFlavor, FlavorOperation
 from gpustack.offer.tenancy.compare import TenancyPlan, compare, guarded
 from gpustack.offer.tenancy.model import MARK, Present, Wanted, WantedAggregate
 from gpustack.spec.tenancy import GpuAggregate, Tenancy
+from support.flavor_operations import PLAIN, changed
 from support.fleet_cloud import StandIn
 
 TRAIT = "CUSTOM_GPU_HOST"
@@ -255,12 +256,12 @@ def test_hosts_without_a_compute_node_are_reported() -> None:
 
 KEY = f"trait:{TRAIT}"
 TENANCY = Tenancy(aggregates={"gpu": GpuAggregate()})
-SIZES = Sizes(vcpus=1, ram=1, disk=1)
-CREATED = CreateFlavor(why="", name="g", sizes=SIZES, description="", extra_specs={KEY: "required"})
-GIVEN = ChangeFlavor(why="", id="g", name="g", set_specs={KEY: "required"}, before={KEY: None})
-LOST = ChangeFlavor(why="", id="g", name="g", unset_specs=(KEY,), before={KEY: "required"})
-REPLACED = ChangeFlavor(why="", id="g", name="g", set_specs={KEY: "forbidden"}, before={KEY: "required"})
-OTHER = ChangeFlavor(why="", id="g", name="g", set_specs={"a": "b"}, unset_specs=("c",), before={"c": "d"})
+BOUND = replace(PLAIN, extra_specs={KEY: "required"})
+CREATED = CreateFlavor(why="", flavor=BOUND)
+GIVEN = changed(PLAIN, {KEY: "required"})
+LOST = changed(BOUND, {}, (KEY,))
+REPLACED = changed(BOUND, {KEY: "forbidden"})
+OTHER = changed(replace(BOUND, extra_specs={KEY: "required", "c": "d"}), {"a": "b"}, ("c",))
 
 
 def cloud(*, providers: int = 0, metadata: dict[str, str] | None = None) -> StandIn:
@@ -418,9 +419,7 @@ def test_a_spec_that_isolates_nothing_needs_no_trait() -> None:
 
 
 def test_each_lost_trait_names_its_aggregates() -> None:
-    lost = ChangeFlavor(
-        why="", id="g", name="g", unset_specs=(KEY, "trait:B"), before={KEY: "required", "trait:B": "required"}
-    )
+    lost = changed(replace(BOUND, extra_specs={KEY: "required", "trait:B": "required"}), {}, (KEY, "trait:B"))
     both = [replace(DONE, name=name, metadata={MARK: TRAIT, **REQUIRED, "trait:B": "required"}) for name in "xy"]
     found = guarded(lambda: pytest.fail("the cloud is asked"), None, [lost], (both, set()))
     assert [(entry.code.value, "x, y" in entry.message) for entry in found] == [("GPU844", True)] * 2
