@@ -37,7 +37,7 @@ from gpustack.offer.flavor.manual import Changes, GpuOption, change, creation, f
 from gpustack.offer.flavor.operations import FlavorOperation
 from gpustack.spec.extra_specs import AFFINITY, ALIAS, alias_value
 from gpustack.spec.fields import NumaPolicy
-from gpustack.spec.flavors import PAGE_PATTERN, amount
+from gpustack.spec.flavors import PAGE_PATTERN, Flavor, Numa, amount
 from gpustack.spec.load import load_spec
 from gpustack.spec.model import Spec
 
@@ -263,7 +263,7 @@ gpustack flavor create lab --alias K4200 --vcpus 8 --ram 32GiB --disk 40GiB --pr
             id=None if parsed_args.id == "auto" else parsed_args.id,
             sizes=Sizes(**{key: getattr(parsed_args, key) for key in ("vcpus", "ram", "disk", "ephemeral", "swap")}),
             gpus=gpus,
-            extra_specs=extra_specs(gpus, **_properties(parsed_args, spec)),
+            extra_specs=_properties(parsed_args, spec, gpus),
             description=parsed_args.description or "",
             access=tuple(dict.fromkeys(parsed_args.project)) if parsed_args.private or parsed_args.project else None,
             origin="hand",
@@ -318,7 +318,7 @@ gpustack flavor set g1.k4200.2 --project research --remove-project teaching"""
         :raises UsageError: if the flavor would request no GPU, or the number of GPUs is ambiguous.
         """
         gpus = self._gpus(parsed_args, spec, flavor)
-        specs = extra_specs(gpus, **_properties(parsed_args, spec))
+        specs = _properties(parsed_args, spec, gpus)
         if not gpus:
             raise UsageError(f"{flavor.name} asks for no GPU", remedy="name --model or --alias, and --count")
         if specs.get(ALIAS) == alias_value(flavor.gpus):
@@ -367,7 +367,8 @@ def _add_properties(parser: argparse.ArgumentParser) -> None:
     option(parser, "--release NAME", "use this release of Nova (default: that of the spec)")
 
 
-def _properties(parsed_args: argparse.Namespace, spec: Spec | None) -> dict[str, Any]:
+def _properties(parsed_args: argparse.Namespace, spec: Spec | None, gpus: Mapping[str, int]) -> dict[str, str]:
+    """The extra specs of the options."""
     others = {}
     for text in parsed_args.property:
         key, equals, value = text.partition("=")
@@ -381,16 +382,14 @@ def _properties(parsed_args: argparse.Namespace, spec: Spec | None) -> dict[str,
     release = release_of(parsed_args.release, spec if spec and spec.nova else None)
     if parsed_args.maxphysaddr and "hw:maxphysaddr_mode" not in releases.extra_specs(release):
         raise UsageError(f"Nova {release} does not know hw:maxphysaddr_mode", remedy="it came with 2024.1")
-    return {
-        "release": release,
-        "policy": parsed_args.numa_policy,
-        "nodes": parsed_args.numa_nodes,
-        "cpu_policy": parsed_args.cpu_policy,
-        "mem_page_size": parsed_args.mem_page_size,
-        "maxphysaddr": parsed_args.maxphysaddr,
-        "hide_hypervisor": parsed_args.hide_hypervisor,
-        "others": others,
-    }
+    flavor = Flavor(
+        numa=Numa(policy=parsed_args.numa_policy),
+        cpu_policy=parsed_args.cpu_policy,
+        mem_page_size=parsed_args.mem_page_size or None,
+        maxphysaddr=parsed_args.maxphysaddr,
+    )
+    nodes, hides = parsed_args.numa_nodes, parsed_args.hide_hypervisor
+    return {**extra_specs(flavor, gpus, release, nodes=nodes, hides=hides), **others}
 
 
 def _spec_at_hand(parsed_args: argparse.Namespace) -> Spec | None:

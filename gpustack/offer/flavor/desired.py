@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.cloud.flavors import Sizes
@@ -149,26 +148,14 @@ def extra_specs_of(
     :param nodes: the number of NUMA nodes of the instance; None if it is not set or not known.
     :param known: how the hosts create vGPUs.
     """
-    flavor = entry.flavor
-    gpus = by_alias(spec, entry.models)
-    return extra_specs(
-        by_alias(spec, _of_aliases(spec, entry, known)),
-        release=release,
-        policy=flavor.numa.policy,
-        nodes=nodes,
-        cpu_policy=flavor.cpu_policy,
-        mem_page_size=flavor.mem_page_size,
-        maxphysaddr=flavor.maxphysaddr,
-        hide_hypervisor=_hides(spec, flavor),
-        secure_boot=flavor.secure_boot,
-        tpm=flavor.tpm,
-        others={
-            **flavor.extra_specs,
-            **vgpus.extra_specs(spec, known, entry.models),
-            **markers.extra_specs(spec, gpus),
-            **(spec.tenancy.extra_specs if spec.tenancy else {}),
-        },
-    )
+    gpus = by_alias(spec, _of_aliases(spec, entry, known))
+    return {
+        **extra_specs(entry.flavor, gpus, release, nodes=nodes, hides=_hides(spec, entry.flavor)),
+        **entry.flavor.extra_specs,
+        **vgpus.extra_specs(spec, known, entry.models),
+        **markers.extra_specs(spec, by_alias(spec, entry.models)),
+        **(spec.tenancy.extra_specs if spec.tenancy else {}),
+    }
 
 
 def refusing_hypervisor(spec: Spec, flavor: Flavor) -> tuple[str, ...]:
@@ -185,41 +172,27 @@ def _hides(spec: Spec, flavor: Flavor) -> bool:
 
 
 def extra_specs(
-    gpus: Mapping[str, int],
-    *,
-    release: Release,
-    policy: str | None = None,
-    nodes: int | None = None,
-    cpu_policy: str | None = None,
-    mem_page_size: str | None = None,
-    maxphysaddr: Literal["passthrough"] | None = None,
-    hide_hypervisor: bool = False,
-    secure_boot: bool = False,
-    tpm: bool = False,
-    others: Mapping[str, str] | None = None,
+    flavor: Flavor, gpus: Mapping[str, int], release: Release, *, nodes: int | None, hides: bool
 ) -> dict[str, str]:
-    """Return the extra specs of a flavor, with the names that ``release`` supports.
+    """Return the extra specs of the fields of a flavor, with the names that ``release`` supports.
 
     :param gpus: the number of GPUs by alias.
-    :param policy: the PCI NUMA affinity policy.
     :param nodes: the number of NUMA nodes of the instance.
-    :param secure_boot: whether Secure Boot is required.
-    :param tpm: whether instances have a virtual TPM 2.0.
-    :param others: further extra specs, which override the others.
+    :param hides: whether the hypervisor is hidden.
     """
     specs = {
         keys.ALIAS: keys.alias_value(gpus),
-        keys.AFFINITY: policy,
+        keys.AFFINITY: flavor.numa.policy,
         keys.NUMA_NODES: None if nodes is None else str(nodes),
-        keys.CPU_POLICY: cpu_policy,
-        keys.PAGE_SIZE: mem_page_size,
-        keys.MAXPHYSADDR: maxphysaddr,
-        keys.HIDE if keys.HIDE in releases.extra_specs(release) else keys.OLD_HIDE: "true" if hide_hypervisor else None,
-        keys.SECURE_BOOT: "required" if secure_boot else None,
-        keys.TPM_VERSION: _TPM if tpm else None,
-        keys.TPM_MODEL: _TPM_MODEL if tpm else None,
+        keys.CPU_POLICY: flavor.cpu_policy,
+        keys.PAGE_SIZE: flavor.mem_page_size,
+        keys.MAXPHYSADDR: flavor.maxphysaddr,
+        keys.HIDE if keys.HIDE in releases.extra_specs(release) else keys.OLD_HIDE: "true" if hides else None,
+        keys.SECURE_BOOT: "required" if flavor.secure_boot else None,
+        keys.TPM_VERSION: _TPM if flavor.tpm else None,
+        keys.TPM_MODEL: _TPM_MODEL if flavor.tpm else None,
     }
-    return {**{key: value for key, value in specs.items() if value}, **(others or {})}
+    return {key: value for key, value in specs.items() if value}
 
 
 def _release_problems(spec: Spec, entry: Entry, release: Release) -> Iterator[Finding]:
