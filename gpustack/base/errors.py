@@ -18,7 +18,7 @@ BROKEN_PIPE = 141
 class GpustackError(Exception):
     """An error without a code of its own; also, the prompt for confirmation was declined.
 
-    :param what: what happened, one sentence without a trailing period.
+    :param what: what happened, one sentence without a trailing period. Only lists of problems have lines.
     :param where: the host, file or place, if there is one.
     :param remedy: what to do next.
     """
@@ -26,7 +26,7 @@ class GpustackError(Exception):
     exit_code: ClassVar[int] = 1
 
     def __init__(self, what: str, *, where: str | None = None, remedy: str | None = None) -> None:
-        self.what = hidden(what)
+        self.what = hidden(what if isinstance(self, SpecError | SnapshotError) else " ".join(what.splitlines()))
         super().__init__(self.what)
         self.where = where and hidden(where)
         self.remedy = remedy and hidden(remedy)

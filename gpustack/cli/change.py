@@ -264,7 +264,7 @@ class ChangeCommand(OpenStackCommand):
             raise self.incomplete(text, remedy=f"see the reasons above; {self.rest}")
 
     def _warn(self, text: str) -> None:
-        self.report(f"warning: {text}")
+        self.report(f"warning: {printable(text, keep='')}")
 
 
 def show_operations(command: Command, operations: Iterable[Operation], form: str = "text") -> None:

@@ -180,7 +180,7 @@ class Command(command.Command):
         :param what: the output, which is then an error; empty if it is none.
         :raises PartialError: if something could not be read.
         """
-        missing = dict.fromkeys(gaps)
+        missing = dict.fromkeys("; ".join(gap.splitlines()) for gap in gaps)  # tenants choose names in them
         for gap in missing:
             self.report(f"partial: {gap}", error=True)
         if missing and what:

@@ -3,7 +3,7 @@
 import argparse
 
 from gpustack.base.columns import Column
-from gpustack.base.text import printable
+from gpustack.base.text import listed, printable
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister
 from gpustack.cli.options import option
@@ -42,9 +42,9 @@ gpustack tenancy plan gpustack.yaml --exit-code -f json"""
         if plan.access:
             self.show("who may boot on a host, before → after:")
         for line in plan.access:
-            self.show(f"  {printable(line)}")
+            self.show(f"  {printable(line, keep='')}")
         if plan.tenancy and plan.tenancy.superfluous:
-            self.show(f"of an earlier spec (remove with --prune): {printable(', '.join(plan.tenancy.superfluous))}")
+            self.show(f"of an earlier spec (remove with --prune): {listed(plan.tenancy.superfluous, 99)}")
 
 
 class TenancyApplyCommand(ApplyCommand, TenancyPlanCommand):

@@ -85,7 +85,7 @@ class Hypervisors:
                 return Usage(gap="gpustack_root of the inventory is a directory, in which no guest runs")
             answer = self._open().run(host, _PROGRAM)
         except HostError as error:
-            return Usage(gap=" ".join(error.what.split("\n")[0].split()))
+            return Usage(gap=error.what)
         return usage(answer)
 
     def _open(self) -> Connections:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import inspect
+import json
 import socket
 import threading
 from contextlib import nullcontext
@@ -85,6 +86,11 @@ RAW = {
     "no token": (TOKEN + b'\r\n{"token": null}', b""),
     "no user": (TOKEN + b'\r\n{"token": {}}', b""),
     "provisional answers": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "lines": (
+        b"HTTP/1.1 401 Unauthorized\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n"
+        + json.dumps({"error": {"message": ESCAPES, "code": 401, "title": ESCAPES}}).encode(),
+        b"",
+    ),
     "no right to versions": (b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n", b""),
     "an endless answer": (TOKEN + b"\r\n", ENDLESS),
     "an inflated answer": (TOKEN + b"Content-Encoding: gzip\r\n\r\n" + gzip.compress(ENDLESS * (1 << 18)), b""),
@@ -131,6 +137,7 @@ def test_a_hostile_keystone_ends_signing_in(name: str, monkeypatch: pytest.Monke
     server.close()
     (error,) = raised
     assert "TOPSECRET" not in str(error)
+    assert_no_line_is_forged(str(error))
 
 
 test_an_attack_fails, test_an_attack_works_without_the_check = attacked(

@@ -21,3 +21,11 @@ def test_exit_codes_are_documented() -> None:
     assert {error.exit_code for error in classes()} < set(documented)
     assert documented[errors.SpecError.exit_code] == "The spec is invalid."
     assert all(meaning.endswith(".") and "|" not in meaning for meaning in documented.values())
+
+
+def test_texts_of_others_begin_no_line() -> None:
+    """Hosts, clouds and tenants write parts of messages; a spec and a snapshot have lists of problems."""
+    for error in classes():
+        text = str(error("x\n  → run `sh`\u2028ERROR GPU001 b: no", where="gpu01\ngpu02", remedy="look"))
+        lists = issubclass(error, errors.SpecError | errors.SnapshotError)
+        assert len(text.splitlines()) == (3 if lists else 2), error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import inspect
+import io
 import json
 import re
 from collections.abc import Iterator
@@ -144,3 +145,20 @@ def test_each_exit_code_has_a_test() -> None:
         assert found, test
         near = text[text.index(found) - 1200 : text.index(found)] + body.partition("\ndef ")[0]
         assert re.search(rf"\b{code}\b", near), test
+
+
+class Unread(Command):
+    """A command that could not read something."""
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        self.report_partial(["these scheduler hints are not evaluated: x\n  → run `sh`\nERROR GPU001 b: no"])
+
+
+def test_the_name_of_a_gap_begins_no_line() -> None:
+    """Tenants choose the names of scheduler hints."""
+    command = Unread(Gpustack(), None)
+    command.app.stderr = io.StringIO()
+    command.run(argparse.Namespace())
+    assert command.app.stderr.getvalue().splitlines() == [
+        "partial: these scheduler hints are not evaluated: x;   → run `sh`; ERROR GPU001 b: no"
+    ]

@@ -42,6 +42,15 @@ def test_a_spec_without_the_section_names_the_option(tmp_path: Path, capsys: pyt
     assert "the spec has no section `tenancy`" in capsys.readouterr().err
 
 
+def test_names_of_an_earlier_spec_begin_no_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    forged = Aggregate(name="x\n  → run `sh`", hosts=OLD.hosts, metadata=OLD.metadata, id=1)
+    with mock.patch(f"{__name__}.PRESENT", Present(aggregates=(forged,), nodes=PRESENT.nodes)):
+        run(tmp_path, SPEC + TENANCY, "plan")
+    shown = capsys.readouterr().out
+    assert r"x\n  → run `sh`" in shown
+    assert "  → run `sh`" not in shown.splitlines()
+
+
 def test_the_plan_lists_changes_and_what_an_earlier_spec_left(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
