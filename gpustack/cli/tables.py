@@ -47,7 +47,7 @@ class PlainCsv(CSVLister):
 
 def _no_formula(cell: Any) -> Any:  # noqa: ANN401 - numbers stay numbers
     value = cell.machine_readable() if isinstance(cell, FormattableColumn) else cell
-    is_formula = isinstance(value, str) and re.match(r"[=@\t\r]|[+-](?!$|[\d.]+$)", value)
+    is_formula = isinstance(value, str) and re.match(r"[=@\uff1d\uff20\t\r\n]|[+\uff0b\uff0d-](?!$|[\d.]+$)", value)
     return f"'{value}" if is_formula else value
 
 

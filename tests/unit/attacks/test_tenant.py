@@ -67,10 +67,13 @@ class ProjectList(Lister):
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
         name: str = parsed_args.name
-        return ("a", "b", "c", "d"), [(name, TableCell(name, name, keep="\t\r"), "-1.5", "-")]
+        return ("a", "b", "c", "d"), [(name, TableCell(name, name, keep="\t\r\n"), "-1.5", "-")]
 
 
-FORMULAS = ("=1+1", "+1-1", "-1+cmd|' /C calc'!A0", "@SUM(1)", "\t=1", "\r=1")
+FORMULAS = (
+    *("=1+1", "+1-1", "-1+cmd|' /C calc'!A0", "@SUM(1)", "\t=1", "\r=1", "\n=1"),
+    *("\uff1d1+1", "\uff0b1-1", "\uff0d1+1", "\uff20SUM(1)"),  # full-width
+)
 
 
 def formula(name: str, _directory: Path) -> None:
