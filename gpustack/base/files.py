@@ -100,9 +100,8 @@ def file_remedy(error: OSError) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"free space on the file system{f': df -h {quoted(path.parent)}' if path else ' of the output'}"
     if error.errno in (errno.EACCES, errno.EPERM):
-        return "run gpustack as a user who may access the file" + (
-            f": ls -ld {quoted(path.parent)} {quoted(path)}" if path else ""
-        )
+        shown = f": ls -ld {quoted(path.parent)} {quoted(path)}" if path else ""
+        return f"run gpustack as a user who may access the file{shown}"
     return _REMEDIES.get(error.errno or 0, "check the path")
 
 
@@ -214,14 +213,17 @@ def read_end(path: Path | None, most: int, keep: Callable[[bytes], bool] | None 
         return bytes(end)
 
 
-def make_private_directory(path: Path) -> None:
-    """Create a directory and its missing parents, each with mode 0700 even if the umask would permit more.
+def make_directory(path: Path, mode: int = 0o700) -> None:
+    """Create a directory and its missing parents, each with this mode, which the umask does not change.
 
     :raises OSError: when it can't be created.
     """
     if not path.is_dir():
-        make_private_directory(path.parent)
+        make_directory(path.parent, mode)
         path.mkdir(mode=0o700, exist_ok=True)
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        os.fchmod(descriptor, mode)
+        os.close(descriptor)
 
 
 def open_private(path: Path, access: int = os.O_WRONLY) -> int:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import IO, Self
 
-from gpustack.base.files import make_private_directory
+from gpustack.base.files import make_directory
 from gpustack.changes.journal import directory
 
 _ENDED, _CONFIRMED = b"ended\n", b"confirmed\n"
@@ -23,7 +23,7 @@ class Guardian:
     """
 
     def __init__(self, run: str, undo: Sequence[str]) -> None:
-        make_private_directory(directory())
+        make_directory(directory())
         self.log = directory() / f"{run}.undo.log"
         with open(os.open(self.log, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as log:
             self._process = subprocess.Popen(

@@ -23,7 +23,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from gpustack.base.errors import JournalError
-from gpustack.base.files import file_errors, make_private_directory, read_text, state_dir, user_name
+from gpustack.base.files import file_errors, make_directory, read_text, state_dir, user_name
 from gpustack.base.text import quoted
 from gpustack.base.validation import first_problem
 from gpustack.changes.change import ChangeOutcome, ChangeResult, CloudChange, GuardedChange
@@ -138,7 +138,7 @@ class JournalFile:
         self.path = path
         what, state, remedy = "the journal can't be made", "nothing was changed", "name another file with --journal"
         with file_errors(JournalError, what, path, state=state, remedy=remedy):
-            make_private_directory(path.parent)
+            make_directory(path.parent)
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
             directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
             os.fsync(directory)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Self
 
 from gpustack.base.errors import CloudError, JournalError, LockedError
-from gpustack.base.files import file_errors, make_private_directory, open_private, read_text, state_dir, user_name
+from gpustack.base.files import file_errors, make_directory, open_private, read_text, state_dir, user_name
 from gpustack.changes.journal import RunHead
 from gpustack.cloud import Connection, compute
 from gpustack.cloud.compute import LOCK
@@ -121,7 +121,7 @@ def on_this_machine(
     path = state_dir() / "changes" / f"{cloud}.lock"
     what, remedy = "the lock can't be created", "set XDG_STATE_HOME to a directory of your own"
     with file_errors(JournalError, what, path, state="nothing was changed", remedy=remedy):
-        make_private_directory(path.parent)
+        make_directory(path.parent)
         file = os.fdopen(open_private(path, os.O_RDWR), "r+b", buffering=0)
     with file:
         end = time.monotonic() + seconds

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gpustack.base.errors import GpustackError, UsageError
-from gpustack.base.files import digest, file_errors, make_private_directory, open_private, state_dir, write_atomic
+from gpustack.base.files import digest, file_errors, make_directory, open_private, state_dir, write_atomic
 from gpustack.base.host_groups import host_groups, pattern, patterns_of
 from gpustack.changes.host_run import recorded
 from gpustack.cli.common import HOSTS_OF_SPEC, Command, add_each, add_format, add_hosts, confirm, see_terminal
@@ -200,7 +200,7 @@ def make_log(path: Path) -> None:
     """
     what, state, remedy = "the log can't be written", "nothing was done", "name another file with --log"
     with file_errors(GpustackError, what, path, state=state, remedy=remedy):
-        make_private_directory(path.parent)
+        make_directory(path.parent)
         os.close(open_private(path))
 
 

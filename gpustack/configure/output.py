@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from gpustack.base.errors import NovaConfigError, UsageError
-from gpustack.base.files import file_error, read_text, write_atomic
+from gpustack.base.files import file_error, make_directory, read_text, write_atomic
 from gpustack.base.operations import RemoveFile, WriteFile
 from gpustack.configure.rendered import RenderedFile
 from gpustack.nova_options.markers import ended_as, has_ours, without_ours
@@ -49,7 +49,7 @@ def carry_out(operation: WriteFile | RemoveFile) -> None:
     if isinstance(operation, RemoveFile):
         path.unlink()
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_directory(path.parent, 0o755)
     owner = None if operation.before is None else path.stat()
     mode = int(operation.mode, 8) if owner is None else owner.st_mode & 0o777
     write_atomic(path.resolve(), operation.content, mode=mode, exact=True, owner=owner)

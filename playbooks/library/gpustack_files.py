@@ -195,6 +195,7 @@ class Files:
                 os.fsync(stream.fileno())
         for path in missing:
             os.makedirs(path, mode=0o755, exist_ok=True)
+            os.chmod(path, 0o755)  # noqa: S103  (the umask would keep Nova's user from a drop-in)
 
     def tidy(self) -> None:
         """Remove the recorded directories that are empty, then the record."""

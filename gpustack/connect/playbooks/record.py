@@ -262,9 +262,7 @@ def _problem(event: Mapping[str, Any], result: Mapping[str, Any]) -> str:
         if item.get("cmd"):
             command = " ".join(item["cmd"]) if isinstance(item["cmd"], list) else str(item["cmd"])
             lines.append(f"  command: {printable(command, keep='')}")
-        for key in ("stderr", "module_stderr", "stdout"):
-            if item.get(key):
-                lines += [f"    {line}" for line in str(item[key]).strip().splitlines()[-6:]]
-                break
+        output = next((item[key] for key in ("stderr", "module_stderr", "stdout") if item.get(key)), "")
+        lines += [f"    {line}" for line in str(output).strip().splitlines()[-6:]]
     text = "\n".join(lines)
     return text if result.get("findings") or event["state"] == "unreachable" else f"{event['task']}: {text}"

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from gpustack import __version__
 from gpustack.base.by_key import by_key
 from gpustack.base.errors import JournalError
-from gpustack.base.files import file_errors, make_private_directory, own_name, read_text, write_atomic
+from gpustack.base.files import file_errors, make_directory, own_name, read_text, write_atomic
 from gpustack.base.text import listed, printable
 from gpustack.base.validation import problem
 from gpustack.connect.playbooks.record import HostRecord, RunOutcome
@@ -73,7 +73,7 @@ def save(results: RunResults, place: Path) -> Path:
     hosts = tuple(replace(host, task="", details="", failure=None) for host in results.hosts)
     text = _adapter().dump_json(replace(results, hosts=hosts)).decode()
     with file_errors(JournalError, "the record of the run can't be written", place):
-        make_private_directory(place.parent)
+        make_directory(place.parent)
         write_atomic(place, f"{text}\n", mode=0o600)
     return place
 

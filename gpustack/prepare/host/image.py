@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpustack.base.errors import PlanError, UsageError
-from gpustack.base.files import file_errors, write_atomic
+from gpustack.base.files import file_errors, make_directory, write_atomic
 from gpustack.base.findings import Code, Finding
 from gpustack.base.host_groups import pattern
 from gpustack.hosts.facts.model import Host
@@ -76,6 +76,6 @@ def save(image: HostImage, out: Path) -> list[Path]:
     contents["Containerfile.gpustack"] = OwnedFile(content=image.fragment, mode="0644", why="")
     for path, file in contents.items():
         with file_errors(PlanError, "can't write the file", out / path):
-            (out / path).parent.mkdir(parents=True, exist_ok=True)
+            make_directory((out / path).parent, 0o755)
             write_atomic(out / path, file.content, mode=int(file.mode, 8), exact=True)
     return [out / path for path in contents]

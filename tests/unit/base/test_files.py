@@ -13,7 +13,7 @@ from gpustack.base.errors import PlanError
 from gpustack.base.files import (
     file_errors,
     file_remedy,
-    make_private_directory,
+    make_directory,
     open_private,
     read_text,
     state_dir,
@@ -84,14 +84,23 @@ def test_a_pipe_with_a_name_is_written_to_and_not_replaced(tmp_path: Path) -> No
 def test_the_umask_opens_no_private_directory(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        make_private_directory(tmp_path / "a/b/c")
-        make_private_directory(tmp_path / "a/b/c")
+        make_directory(tmp_path / "a/b/c")
+        make_directory(tmp_path / "a/b/c")
     finally:
         os.umask(before)
     assert {path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")} == {0o700}
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match="file"):
-        make_private_directory(tmp_path / "file/b")
+        make_directory(tmp_path / "file/b")
+
+
+def test_the_umask_closes_no_directory_that_others_read(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        make_directory(tmp_path / "a/b/c", 0o755)
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")} == {0o755}
 
 
 def test_the_umask_applies_to_new_files_alone(tmp_path: Path) -> None:

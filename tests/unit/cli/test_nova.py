@@ -45,6 +45,7 @@ def test_writing_twice_changes_nothing_the_second_time(capsys, spec, tmp_path):
     times = {path: path.stat().st_mtime_ns for path in out.rglob("*.conf")}
     assert len(times) == 3
     assert all(path.stat().st_mode & 0o777 == 0o644 for path in times)
+    assert {path.stat().st_mode & 0o777 for path in (out, *out.rglob("*")) if path.is_dir()} == {0o755}
     assert "0 files written below" in run(capsys, "render", spec, "--snapshot", SNAPSHOT, "--out", out)[2]
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*.conf")} == times
 

@@ -59,6 +59,16 @@ def test_it_writes_removes_and_repeats_nothing(tmp_path: Path) -> None:
     assert not files(tmp_path, **options)["changed"]
 
 
+def test_the_umask_closes_no_directory(tmp_path: Path) -> None:
+    """nova-compute runs as a user of its own, and ignores a drop-in that it can't read."""
+    (tmp_path / "root/etc/nova").mkdir(parents=True)
+    path = "/etc/nova/nova.conf.d/300-gpustack.conf"
+    write = [{"path": path, "content": "x", "mode": "0644"}]
+    files(tmp_path, prefix=("sh", "-c", 'umask 077; exec "$@"', "sh"), root=str(tmp_path / "root"), write=write)
+    written = tmp_path / f"root{path}"
+    assert (written.stat().st_mode & 0o7777, written.parent.stat().st_mode & 0o7777) == (0o644, 0o755)
+
+
 def test_a_wrong_mode_is_a_change(tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()

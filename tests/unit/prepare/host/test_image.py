@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from pathlib import Path
 
@@ -66,7 +67,12 @@ def test_an_image_has_arguments_modules_and_lines_for_its_containerfile(tmp_path
     spec, machine = of_case("rhel-9-image-mode")
     image = image_for(spec, [machine.host])
     assert {finding.severity for finding in image.findings} == {Severity.INFO}
-    paths = {path.relative_to(tmp_path / "out") for path in save(image, tmp_path / "out")}
+    before = os.umask(0o077)  # directories of the image get the modes of these
+    try:
+        paths = {path.relative_to(tmp_path / "out") for path in save(image, tmp_path / "out")}
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "out").rglob("*") if path.is_dir()} == {0o755}
     assert {str(path) for path in paths} == {
         "Containerfile.gpustack",
         "etc/dracut.conf.d/90-gpustack.conf",
