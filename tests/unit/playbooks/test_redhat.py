@@ -75,3 +75,21 @@ def test_one_of_two_cards_by_address(place: Place) -> None:
         "0000:88:00.0": "nouveau",
         "0000:88:00.1": "snd_hda_intel",
     }
+
+
+@pytest.mark.parametrize("tags", [("--tags", "commands"), ("--skip-tags", "files")])
+def test_no_command_runs_while_tags_leave_out_the_files(place: Place, tags: tuple[str, str]) -> None:
+    root = place.add("rhel9")
+    before = tree(root)
+    run = place.play("prepare", *tags)
+    assert run.code == 2
+    assert "rhel9: no command is run, because this run leaves out the files of its plan" in run.fatal("rhel9")
+    assert tree(root) == before  # a later undo would have no record of grubby's arguments
+    assert place.play("prepare", "--tags", "files").code == 0
+    assert place.play("prepare", *tags).code == 0
+    assert all(arguments >= ARGUMENTS for arguments in entries(root))
+    if tags[1] == "commands":
+        after = tree(root)
+        run = place.play("undo", *tags)
+        assert "no command is run, because this run leaves out the files of its plan" in run.fatal("rhel9")
+        assert tree(root) == after
