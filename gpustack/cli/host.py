@@ -115,6 +115,6 @@ def _hosts_of_spec(command: Command, parsed_args: argparse.Namespace) -> tuple[S
     gathered = gather(command, parsed_args, spec)
     spec, hosts = with_groups(spec, gathered.groups), gathered.hosts
     if parsed_args.snapshot and len(hosts) > 1:
-        names = in_spec(parsed_args, spec, [host.hostname for host in hosts], command.report)
+        names = in_spec(parsed_args, spec, {host.hostname: host.hostname for host in hosts}, command.report)
         hosts = tuple(host for host in hosts if host.hostname in names)
     return spec, hosts

@@ -118,6 +118,8 @@ class Play(Results):
     @contextlib.contextmanager
     def _stage(self, parsed_args: argparse.Namespace) -> Iterator[None]:
         """Write the inventory and the log, which :meth:`_play` uses."""
+        path = getattr(parsed_args, "spec", None)
+        specs = () if path is None else (seen(path, digest(path)),)  # checked before Ansible starts
         directory = self._directory = Path(tempfile.mkdtemp(prefix="gpustack-"))
         try:
             for text in configuration(os.environ, Path.cwd()).lines():
@@ -127,8 +129,6 @@ class Play(Results):
             default = state_dir() / "log" / name
             self._log, self._record = parsed_args.log or default, parsed_args.record or default.with_suffix(".json")
             make_log(self._log)
-            path = getattr(parsed_args, "spec", None)
-            specs = () if path is None else (seen(path, digest(path)),)
             self._run = RunResults(playbook=self.playbook, specs=specs, hosts=())
             self._call = Call(
                 playbook=self.playbook,
@@ -264,8 +264,8 @@ class _Change(Play):
     def _ask(self, parsed_args: argparse.Namespace, ready: Sequence[HostRecord]) -> None:
         if parsed_args.yes:
             return
-        rebooted = [record.host for record in ready if record.reboot]
-        reboot = "no reboot" if not parsed_args.reboot or not rebooted else f"reboot {pattern(rebooted)}"
+        rebooted = [record.host for record in ready if record.reboot and record.may_reboot]
+        reboot = f"reboot {pattern(rebooted)}" if rebooted else "no reboot"
         confirm(self, f"{self.question} {pattern(record.host for record in ready)}? ({reboot})")
 
 
@@ -313,11 +313,6 @@ gpustack host apply gpustack.yaml -i inventory --limit rack7 --reboot --yes"""
         modes = [name for name in ("adopt", "live", "trial") if getattr(parsed_args, name)]
         return {**super()._variables(parsed_args), **{f"gpustack_{name}": True for name in modes}}
 
-    def take_action(self, parsed_args: argparse.Namespace) -> None:
-        """Check the spec before Ansible starts."""
-        load_spec(parsed_args.spec)
-        super().take_action(parsed_args)
-
 
 class HostUndoCommand(_Change):
     """Restore hosts: remove every file and kernel argument of gpustack, a few hosts at a time. Needs no spec.
@@ -356,7 +351,6 @@ class HostVerifyCommand(_OfSpec):
     epilog = "gpustack host verify gpustack.yaml; gpustack host verify gpustack.yaml -i inventory --limit rack7 -f json"
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        load_spec(parsed_args.spec)
         with self._stage(parsed_args), progress(self, "verifying") as listener:
             records = list(self._play(self.playbook, listener).values())
         self._show_texts(parsed_args, records)

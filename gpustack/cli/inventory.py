@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import re
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from gpustack.base.errors import HostError, UsageError
@@ -63,8 +63,10 @@ def inventory_hosts(parsed_args: argparse.Namespace, spec: Spec | None, report: 
     if spec is not None:
         from gpustack.spec.model import with_groups
 
-        spec = with_groups(spec, {name: known.groups(name) for name in names})
-        names = in_spec(parsed_args, spec, names, report, f"; {known.known_groups()} (in a spec: group:NAME)")
+        called = {name: known.called(name) for name in names}
+        spec = with_groups(spec, {called[name]: known.groups(name) for name in names})
+        others = f"; {known.known_groups()} (in a spec: group:NAME)"
+        names = in_spec(parsed_args, spec, called, report, others)
     for name in names:
         with contextlib.suppress(HostError):  # of one host, which is reported when it is read
             known.settings(name)
@@ -72,10 +74,11 @@ def inventory_hosts(parsed_args: argparse.Namespace, spec: Spec | None, report: 
 
 
 def in_spec(
-    parsed_args: argparse.Namespace, spec: Spec, names: Sequence[str], report: Report, others: str = ""
+    parsed_args: argparse.Namespace, spec: Spec, names: Mapping[str, str], report: Report, others: str = ""
 ) -> list[str]:
     """The hosts that the spec or the command line names; the others are left out, with one line.
 
+    :param names: the hosts, each with its name in the spec.
     :param others: what the hosts can be selected by, for the error.
     :raises UsageError: if no host is left.
     """
@@ -83,7 +86,7 @@ def in_spec(
     from gpustack.spec.model import patterns_for
 
     given = {*getattr(parsed_args, "hosts", ()), *re.split("[,:]", getattr(parsed_args, "limit", None) or "")}
-    lacking = [name for name in names if name not in given and not patterns_for(spec, name)]
+    lacking = [name for name, called in names.items() if name not in given and not patterns_for(spec, called)]
     if names and len(lacking) == len(names):
         remedy = f"hosts of the spec: {listed(list(load_spec(parsed_args.spec).hosts), 12)}{others}"
         problem = f"{parsed_args.spec} names none of these hosts: {pattern(names)}"

@@ -99,9 +99,8 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
     def _rendered(
         self, spec: Spec, hosts: Sequence[Host], parsed_args: argparse.Namespace, only: Sequence[str] | None
     ) -> Rendering:
-        names = in_spec(parsed_args, spec, [host.hostname for host in hosts], self.report)
-        spec_hosts = tuple(host for host in hosts if host.hostname in names)
-        known = {host.hostname for host in spec_hosts}
+        known = {*in_spec(parsed_args, spec, {host.hostname: host.hostname for host in hosts}, self.report)}
+        spec_hosts = tuple(host for host in hosts if host.hostname in known)
         if missing := sorted(set(only or ()) - known):
             files = ", ".join(map(str, parsed_args.snapshot))
             problem = f"no facts of {', '.join(missing)} in {files}, or no pattern of the spec fits"

@@ -34,7 +34,10 @@ from gpustack.prepare.plugin_api import RunRecorder
 
 _ANY = ("msg", "cmd", "rc")
 """Keys that any task may report."""
-_OURS = ("text", "details", "counts", "todo", "reboot", "findings", "plan", "verification", "service", "spec_seen")
+_OURS = (
+    *("text", "details", "counts", "todo", "reboot", "findings", "plan", "verification", "service", "spec_seen"),
+    "hostname",
+)
 """Keys that only action plugins report: they run on the controller, while a host controls its modules' results."""
 _PHASE = "gpustack_phase"
 """The variable of a play, block or task with its phase. Task names are for people and may change."""

@@ -257,6 +257,12 @@ class AnsibleInventory:
         """The groups of a host, without those of all hosts."""
         return tuple(sorted(g.name for g in self._manager.get_host(name).get_groups() if g.name not in _INTERNAL))
 
+    def called(self, name: str) -> str:
+        """The name of a host in the spec: ``gpustack_hostname``, as in the playbooks, or its own."""
+        with contextlib.suppress(HostError, UsageError):  # reported when the host is read
+            return self.settings(name).hostname or name
+        return name
+
     def settings(self, name: str) -> HostSettings:
         """How to reach a host; nothing for a host that the inventory lacks.
 
@@ -292,6 +298,7 @@ class AnsibleInventory:
             sudo=sudo,
             local=(first("ansible_connection") or "").endswith("local"),
             root=(first("gpustack_root") or "").rstrip("/"),
+            hostname=first("gpustack_hostname") or "",
             options={
                 option: value
                 for key in ("ansible_ssh_common_args", "ansible_ssh_extra_args")
@@ -302,7 +309,7 @@ class AnsibleInventory:
 
 _READ = (
     *("ansible_host", "ansible_user", "ansible_port", "ansible_private_key_file", "ansible_connection"),
-    *("ansible_become", "gpustack_root"),
+    *("ansible_become", "gpustack_root", "gpustack_hostname"),
 )
 _PORT = r"(?a)\d{1,4}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5]"
 _PERMITTED = {
@@ -312,6 +319,7 @@ _PERMITTED = {
     "ansible_port": _PORT,
     "ansible_ssh_port": _PORT,
     "gpustack_root": "/.*",
+    "gpustack_hostname": r"[A-Za-z0-9_][A-Za-z0-9._-]{0,253}",
 }
 
 

@@ -60,11 +60,13 @@ class RunOutcome(enum.StrEnum):
 class HostRecord:
     """The state of one host during a run.
 
+    :ivar called: its name in the spec (``gpustack_hostname``); empty until its options are resolved.
     :ivar task: the current task.
     :ivar begun: whether anything beyond planning was started.
     :ivar text: the last plan or verification that was shown.
     :ivar todo: whether the plan contains changes.
     :ivar reboot: the reasons why the plan needs a reboot.
+    :ivar may_reboot: whether the run may reboot it (``gpustack_reboot``, of whatever source).
     :ivar details: the last verification with all checks.
     :ivar checked: whether this is a dry run (``--check``).
     :ivar changed: whether something was changed; in a dry run, whether something would be.
@@ -76,11 +78,13 @@ class HostRecord:
     """
 
     host: str
+    called: str = ""
     task: str = ""
     begun: bool = False
     text: str = ""
     todo: bool = False
     reboot: tuple[str, ...] = ()
+    may_reboot: bool = False
     details: str = ""
     checked: bool = False
     changed: bool = False
@@ -223,7 +227,9 @@ class Record:
             host.planned = {str(kind): int(number) for kind, number in result["counts"].items()}
         if "todo" in result and not host.changed:
             host.todo = host.todo or bool(result["todo"])
-        if "reboot" in result and "todo" in result:
+        if action == "gpustack_options":
+            host.called, host.may_reboot = str(result.get("hostname") or ""), result.get("reboot") is True
+        elif "reboot" in result and "todo" in result:
             host.reboot = tuple(str(why) for why in result["reboot"])
         if result.get("verification") and action in _VERIFIES:
             host.verified = True

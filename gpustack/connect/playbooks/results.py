@@ -114,7 +114,8 @@ def joined(records: Mapping[str, RunResults]) -> RunResults:
     first, *_ = records.values()
     specs = next((record.specs for record in records.values() if record.specs), ())
     hosts = [host for record in records.values() for host in record.hosts]
-    missing = [name for spec in specs for name in spec.hosts if name not in places]
+    called = {host.called for host in hosts}
+    missing = [name for spec in specs for name in spec.hosts if name not in places and name not in called]
     hosts += [HostRecord(host=name, outcome=RunOutcome.UNREACHABLE, problem=_MISSING) for name in missing]
     return replace(first, specs=specs, hosts=tuple(hosts))
 

@@ -39,6 +39,7 @@ class HostSettings:
     :ivar sudo: whether the inventory becomes root.
     :ivar local: whether the host is this machine, read without SSH.
     :ivar root: the directory that is read as the host's ``/`` (``gpustack_root`` of the playbooks); empty for its own.
+    :ivar hostname: the host's name in the spec (``gpustack_hostname``); empty for the inventory's.
     :ivar options: options of ``ssh_config(5)`` by their names in lower case.
     """
 
@@ -49,6 +50,7 @@ class HostSettings:
     sudo: bool = False
     local: bool = False
     root: str = ""
+    hostname: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
 
 

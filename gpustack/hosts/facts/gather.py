@@ -21,6 +21,7 @@ from gpustack.hosts.facts.store import SharedParts, parse_host, read_snapshot
 _HERE = "this host"
 Reported = Callable[[str], None]
 Documents = dict[str, dict[str, object]]
+Groups = Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +68,7 @@ def gather(
     jobs: int = 32,
     reported: Reported = lambda host: None,
     keep: bool = False,
-    groups: Mapping[str, Sequence[str]] | None = None,
+    groups: Groups | None = None,
     warn: Reported = lambda text: None,
 ) -> Gathered:
     """Read the facts of hosts. Without ``hosts``, ``root`` and ``snapshot``, read this host.
@@ -128,13 +129,7 @@ def _from_root(root: Path | None, *, keep: bool) -> Gathered:
 
 
 def _over_ssh(
-    targets: Sequence[str],
-    options: SshOptions,
-    jobs: int,
-    reported: Reported,
-    groups: Mapping[str, Sequence[str]],
-    *,
-    keep: bool,
+    targets: Sequence[str], options: SshOptions, jobs: int, reported: Reported, groups: Groups, *, keep: bool
 ) -> Gathered:
     from gpustack.connect.ssh.connection import Connections
 
@@ -163,7 +158,7 @@ def _over_ssh(
             raise
         finally:
             pool.shutdown(cancel_futures=True)
-    by_name, others = _named(raw)
+    by_name, others = _named(raw, options)
     return replace(_checked(targets, by_name, errors, keep=keep), others=others)
 
 
@@ -183,7 +178,7 @@ def _checked(
     return Gathered(hosts=tuple(hosts), raw=tuple(valid), failures=tuple(failures))
 
 
-def _named(raw: Documents) -> tuple[Documents, dict[str, str]]:
+def _named(raw: Documents, options: SshOptions) -> tuple[Documents, dict[str, str]]:
     """Choose the name of each host; return the documents by target, and the differing reported names.
 
     The user's name takes precedence: a compromised host could report the name of another host, and replace its facts.
@@ -193,11 +188,12 @@ def _named(raw: Documents) -> tuple[Documents, dict[str, str]]:
     called = Counter(str(document.get("hostname")) for document in raw.values())
     by_name, others = {}, {}
     for target, document in raw.items():
-        own_name, name = document.get("hostname"), _host_name(target.rpartition("@")[2])
+        own_name, given = document.get("hostname"), _host_name(target.rpartition("@")[2])
+        name = options.settings(target).hostname or given
         if not name or not (own_name is None or (isinstance(own_name, str) and _host_name(own_name) == own_name)):
             by_name[target] = document  # the model rejects it
             continue
-        if own_name is not None and not extends(own_name, name):
+        if own_name is not None and not (extends(own_name, name) or extends(own_name, given or name)):
             others[name] = own_name
         elif own_name is not None and called[own_name] == 1 and document.get("inventory_groups") is None:
             name = max(name, own_name, key=len)

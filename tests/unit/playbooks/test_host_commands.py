@@ -13,7 +13,7 @@ import pytest
 
 from gpustack.base.files import collection_dir
 from gpustack.cli.app import main
-from support.playbook_place import Place, drivers, environment, tree
+from support.playbook_place import SPEC, Place, drivers, environment, tree
 
 
 class Terminal(io.StringIO):
@@ -105,6 +105,32 @@ def test_apply_asks_shows_prepares_and_is_verified_and_undone(
         ("host undo", "", "1/1", "done"),
         ("host apply", "gpustack.yaml", "1/1", "done"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("options", "question"),
+    [(["-e", "gpustack_reboot=true"], "reboot talk"), (["--reboot", "-e", "gpustack_reboot=false"], "no reboot")],
+)
+def test_the_question_names_reboots_of_variables(place: Place, gpustack, options: list[str], question: str) -> None:
+    root = place.add("talk")
+    before = tree(root)
+    code, _, err = gpustack("apply", "gpustack.yaml", "talk", *options, answer="no\n")
+    assert (code, tree(root)) == (1, before)
+    assert f"Prepare talk? ({question}) [y/N]" in err
+
+
+def test_hosts_of_another_name_in_the_spec(place: Place, gpustack, capfd: pytest.CaptureFixture[str]) -> None:
+    place.spec(SPEC.replace('"talk*"', "talk"))
+    root = place.add("talk", "node1.example.org", gpustack_hostname="talk")
+    place.add("talk", "talk", gpustack_hostname="node2")
+    code, out, err = gpustack("apply", "gpustack.yaml", "--yes", "--record", "record.json")
+    assert code == 0, err
+    assert "left out: talk" in err
+    assert out.splitlines()[-1] == "node1.example.org: done (4 files, 3 commands, needs a reboot)"
+    assert (root / "etc/modprobe.d/gpustack.conf").exists()
+    assert main(["host", "plan", "gpustack.yaml", "-i", "inventory.json"]) == 0
+    assert capfd.readouterr().out.startswith("talk: needs a reboot")
+    assert main(["host", "results", "record.json"]) == 0, "no host of the spec is missing"
 
 
 def test_what_goes_wrong_has_its_exit_code(place: Place, gpustack, tmp_path: Path) -> None:

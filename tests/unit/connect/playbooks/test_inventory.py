@@ -51,6 +51,7 @@ odd05 ansible_port=ssh
 odd06 ansible_ssh_executable=/opt/ssh
 odd07 ansible_become=true ansible_become_password=x
 odd08 ansible_ssh_common_args="-o 'ProxyJump=bastion"
+odd09 gpustack_hostname="gpu 9"
 even01 ansible_become_password=x ansible_ssh_pipelining=true ansible_ssh_host_key_checking=false
 """
 
@@ -64,7 +65,7 @@ def inventory(tmp_path: Path) -> AnsibleInventory:
 @pytest.mark.parametrize(
     ("patterns", "limit", "names"),
     [
-        ([], None, 12),
+        ([], None, 13),
         (["gpu_nodes"], None, ["gpu01", "gpu02", "gpu03"]),
         (["gpu_nodes[1:2]"], None, ["gpu02", "gpu03"]),
         (["gpu[02:03]"], None, ["gpu02", "gpu03"]),
@@ -116,6 +117,7 @@ def test_variables_of_connections_are_honoured(inventory: AnsibleInventory) -> N
         ("odd06", "ansible_ssh_executable"),
         ("odd07", "ansible_become_password"),
         ("odd08", "ansible_ssh_common_args (No closing quotation)"),
+        ("odd09", "gpustack_hostname"),
     ],
 )
 def test_other_variables_of_connections_refuse_their_host(

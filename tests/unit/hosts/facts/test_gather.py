@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpustack.base.errors import HostError
-from gpustack.connect.ssh.config import SshOptions
+from gpustack.connect.ssh.config import HostSettings, SshOptions
 from gpustack.hosts.facts.gather import _named, gather
 from gpustack.hosts.facts.gpus import gpus
 from gpustack.hosts.facts.store import save_snapshot
@@ -115,6 +115,15 @@ LOCAL = {"gpu02": "localhost"}
 )
 def test_a_host_is_called_as_the_user_calls_it(called, hostnames, expected):
     raw = {target: {**raw_host(), "hostname": hostname} for target, hostname in called.items()}
-    documents, differing = _named(raw)
+    documents, differing = _named(raw, SshOptions())
     assert [document["hostname"] for document in documents.values()] == hostnames
     assert differing == expected
+
+
+@pytest.mark.parametrize(("own_name", "differing"), [("node1", {}), ("gpu01", {}), ("gpu2", {"gpu01": "gpu2"})])
+def test_an_inventory_has_the_name_in_the_spec(own_name: str, differing: dict[str, str]) -> None:
+    options = SshOptions(settings=lambda name: HostSettings(hostname="gpu01"))
+    raw = {"node1": {**raw_host(), "hostname": own_name, "inventory_groups": ["gpus"]}}
+    documents, others = _named(raw, options)
+    assert documents["node1"]["hostname"] == "gpu01"
+    assert others == differing
