@@ -12,6 +12,7 @@ description:
   - Writes each file in one step, so that nobody ever sees half of one, and makes the directories that are missing.
   - All files of a host are done in one call, which can show its differences before it makes them.
   - Refuses to follow a symbolic link out of O(root).
+  - Writes nothing at all if one of the files is on a file system that is mounted read-only.
 options:
   root:
     description: The directory that the paths start from.
@@ -148,6 +149,20 @@ class Files:
         if checksum != expected:
             raise ValueError(path + " has changed since it was read: nothing was written; run the playbook again")
 
+    def see_writable(self, path: str, wanted: Optional[Tuple[str, int]]) -> None:
+        """Check that a file to change is on no read-only file system, before the first file is written.
+
+        :param wanted: its content and mode; None to remove it.
+        :raises OSError: when it is.
+        """
+        target = self.place(path)
+        if self.current(target) == wanted and not os.path.islink(target):
+            return
+        while not os.path.isdir(target):
+            target = os.path.dirname(target)
+        if os.statvfs(target).f_flag & os.ST_RDONLY:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), target)
+
     def write(self, path: str, content: str, mode: str) -> None:
         """Write one file, unless content and mode are already correct."""
         target = self.place(path)
@@ -263,6 +278,10 @@ def main() -> None:
     try:
         for wanted in module.params["write"]:
             files.expect(wanted["path"], wanted["expected"])
+        for wanted in module.params["write"]:
+            files.see_writable(wanted["path"], (wanted["content"], int(wanted["mode"], 8)))
+        for path in module.params["remove"]:
+            files.see_writable(path, None)
         for wanted in module.params["write"]:
             files.write(wanted["path"], wanted["content"], wanted["mode"])
         for path in module.params["remove"]:

@@ -146,7 +146,7 @@ class Boot(FactsModel):
     :ivar environment: only where GRUB's menu is there.
     :ivar menu: GRUB's menu; None without one, and from older collectors.
     :ivar scripts: those that write the next menu.
-    :ivar mounts: the mounts of ``/``, ``/etc`` and the boot partitions; None from older collectors.
+    :ivar mounts: the mounts of ``/``, ``/etc``, ``/usr`` and the boot partitions; None from older collectors.
     :ivar kexec_loaded: whether a kernel is loaded that ``systemctl reboot`` starts without the boot loader.
     :ivar kexec_configured: whether kexec-tools loads one at each shutdown.
     :ivar next_root: whether ``/run/nextroot`` exists, which ``systemctl reboot`` starts without a new kernel.
@@ -173,7 +173,7 @@ class Boot(FactsModel):
     @property
     def ordinary(self) -> tuple[BootEntry, ...]:
         """The entries without those for recovery; files are before those of GRUB's menu, as ``blscfg`` adds them."""
-        return tuple(sorted((e for e in self.entries if not e.recovery), key=lambda e: self.bls and not e.is_file))
+        return tuple(sorted((e for e in self.entries if not e.recovery), key=lambda e: not e.is_file))
 
 
 class VolumeToken(FactsModel):

@@ -22,7 +22,7 @@ from gpustack.prepare.host.own_files import DRACUT_SCRIPT, GRUB, MODPROBE, SCRIP
 from gpustack.prepare.host.prior_setup import detect as handmade
 from gpustack.prepare.host.prior_setup.traces import Part, Trace
 from gpustack.prepare.host.render import render, render_virtual_functions
-from gpustack.prepare.host.tools import has_dracut, has_systemd_boot, in_image_mode
+from gpustack.prepare.host.tools import family, has_dracut, has_systemd_boot, in_image_mode
 from gpustack.spec.assignment import mediated_cards
 from gpustack.spec.model import Spec, options_for
 from gpustack.spec.vgpu_use import types_in_use
@@ -76,7 +76,7 @@ def desire(spec: Spec, host: Host) -> Desired:
     other = elsewhere(host)
     binding = bind(host, options, targets, other)
     is_image = in_image_mode(host)
-    by_hand = handmade.traces(host, targets, binding, options, other)
+    by_hand = handmade.traces(host, targets, binding, options, other) if family(host) is not None else ()
     if is_image:  # the arguments are the image's
         by_hand = tuple(trace for trace in by_hand if trace.part is not Part.ARGUMENT or not trace.agrees)
     wanted = (*iommu.arguments(host, options), *binding.arguments) if targets.exist else ()
@@ -95,7 +95,9 @@ def desire(spec: Spec, host: Host) -> Desired:
     next_line = planned.next_line if planned else other.line(drop_in.content if drop_in else None)
     findings = [*targets.findings]
     if targets.exist:
-        findings += [*support.findings(host), *iommu.findings(host, options, other), *binding.findings]
+        findings += support.findings(host, [path for path, file in files.items() if host.text(path) != file.content])
+    if targets.exist and family(host) is not None:
+        findings += [*iommu.findings(host, options, other), *binding.findings]
         if not is_image:
             findings += planned.findings if planned else _grub(host, other, added, next_line)
         findings += _not_ours(host, files)

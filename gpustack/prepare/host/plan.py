@@ -26,7 +26,7 @@ from gpustack.prepare.host.next_boot.difference import BootDifference
 from gpustack.prepare.host.own_files import GRUB, OwnedFile
 from gpustack.prepare.host.prior_setup.adopt import adopt as take_over
 from gpustack.prepare.host.prior_setup.adopt import with_remedies
-from gpustack.prepare.host.tools import in_image_mode, update_grub
+from gpustack.prepare.host.tools import family, in_image_mode, update_grub
 from gpustack.spec.assignment import Assigned, Shared
 from gpustack.spec.model import Spec, options_for
 from gpustack.spec.twins import decided_by
@@ -128,7 +128,7 @@ def plan_host(spec: Spec, host: Host, *, adopt: bool = False, live: bool = False
 
 def _plan(adopt: bool, live: bool, trial: int | None, spec: Spec, host: Host) -> HostPlan:
     draft = _compare(spec, host, adopt=adopt)
-    if draft.desired.targets.exist and not in_image_mode(host):
+    if draft.desired.targets.exist and family(host) is not None and not in_image_mode(host):
         draft = _try_arguments(draft, trial)
         draft = _change_files(draft)
         draft = _bind_live(spec, draft) if live else draft

@@ -125,11 +125,8 @@ def _changed(value: str, without: Iterable[str], added: Iterable[str]) -> str:
 
 def plain(host: Host) -> Mapping[str, str]:
     """The texts of :func:`files` without gpustack's arguments, by path."""
-    recorded_arguments = recorded(host)
-    texts = {
-        path: edited(path, host.files[path].text, without=recorded_arguments.get(path, ())) for path in files(host)
-    }
-    return {path: text for path, text in texts.items() if text is not None}
+    arguments = recorded(host)
+    return {p: edited(p, host.files[p].text, without=arguments.get(p, ())) or "" for p in files(host)}
 
 
 def in_entries(host: Host, *, without: Iterable[str] = ()) -> dict[str, CommandLine]:

@@ -14,9 +14,9 @@ from gpustack.prepare.host.tools import family, has_systemd_boot, in_image_mode
 _XEN = frozenset({"xenfs", "xen_privcmd"})  # loaded under Xen only
 _INITRAMFS = ("initramfs-tools", "dracut")
 # A plan without these facts could overwrite or contradict existing configuration.
-_ESSENTIAL = (
-    *("/boot", "/efi", "/etc/kernel/cmdline", "/etc/default/grub", "/etc/dracut.conf", "/etc/driverctl.d"),
-    *("/etc/initramfs-tools", "/etc/modprobe.d", "/etc/modules-load.d", "/lib/modules", "/proc/cmdline"),
+_ESSENTIAL = re.compile(
+    r"/(boot|efi|lib/modules|proc/cmdline|etc/(kernel/cmdline|default/grub|dracut\.conf|driverctl\.d|initramfs-tools"
+    r"|modprobe\.d|modules-load\.d))([/.].*)?"
 )
 _NO_LOADER = (
     "none found (no grub.cfg in /boot/grub, /boot/grub2 or /boot/efi/EFI/*, no /etc/default/grub, "
@@ -29,8 +29,10 @@ _PROXMOX = "/etc/kernel/proxmox-boot-uuids"
 _NEVER = re.compile(r"""^\s*update_initramfs=["']?no\b""", re.MULTILINE)
 
 
-def findings(host: Host) -> tuple[Finding, ...]:
-    """The reasons why gpustack can't prepare this host."""
+def findings(host: Host, changed: Iterable[str]) -> tuple[Finding, ...]:
+    """The reasons why gpustack can't prepare this host, or change the files at the paths ``changed``."""
+    if family(host) is None:  # the remedies of the others are those of supported distributions
+        return tuple(_machine(host))
     if in_image_mode(host):
         image = finding(Code.IMAGE_MODE, place=host.at("/boot/ostree/"))
         return (*_machine(host), image, *_images(host), *_unknown(host))
@@ -39,7 +41,7 @@ def findings(host: Host) -> tuple[Finding, ...]:
         *_boot_loader(host),
         *_images(host),
         *_boot(host),
-        *obstacles.findings(host),
+        *obstacles.findings(host, changed),
         *_unknown(host),
     )
 
@@ -111,12 +113,7 @@ def _boot(host: Host) -> Iterator[Finding]:
 
 
 def _unknown(host: Host) -> Iterator[Finding]:
-    unread = [
-        entry
-        for entry in host.unread
-        if any(entry.path == path or entry.path.startswith((f"{path}/", f"{path}.")) for path in _ESSENTIAL)
-    ]
-    if unread:
+    if unread := [entry for entry in host.unread if _ESSENTIAL.fullmatch(entry.path)]:
         errors = sorted(f"{entry.path}: {entry.error}" for entry in unread)
         yield finding(Code.BOOT_CONFIGURATION_UNREADABLE, place=host.hostname, paths="; ".join(errors[:5]))
     if host.kernel.command_line is None and not any(entry.path == "/proc/cmdline" for entry in unread):

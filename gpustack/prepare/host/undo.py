@@ -44,12 +44,8 @@ def plan_undo(host: Host, *, force: bool = False) -> HostPlan:
     given_back, restore_findings, host_then = give_back(host)
     findings = [*skipped.values(), *restore_findings]
     operations: list[Operation] = []
-    if (
-        removed
-        or given_back
-        or any(path in host.files for path in (own_files.ADOPTED, own_files.AGAIN, own_files.JOURNAL))
-    ):
-        findings += support.findings(host)
+    if removed or given_back or host.files.keys() & {own_files.ADOPTED, own_files.AGAIN, own_files.JOURNAL}:
+        findings += support.findings(host, removed)
         operations += _operations(host, removed, given_back)
         findings += support.inexact(host, operations)
         if any(isinstance(op, RunCommand) and op.argv[0] == "grubby" for op in operations):

@@ -117,6 +117,28 @@ def test_a_link_in_the_place_of_a_file_is_replaced(tmp_path: Path) -> None:
     assert target.read_text(encoding="utf-8") == "mine"
 
 
+@pytest.mark.parametrize("flags", [("--check",), ()])
+def test_nothing_is_written_if_one_file_system_is_read_only(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    usr = tmp_path / "root/usr"
+    usr.mkdir(parents=True)
+    (usr / "same").write_text("x", encoding="utf-8")
+    (usr / "same").chmod(0o644)
+    mount = f'mount --bind {usr} {usr} && mount -o remount,bind,ro {usr} && exec "$0" "$@"'
+    prefix = ("unshare", "--mount", "--map-root-user", "sh", "-c", mount)
+    if subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no file system can be mounted here")
+    before = tree(tmp_path / "root")
+    writable = [{"path": path, "content": "x", "mode": "0644"} for path in ("/etc/a", "/usr/same")]
+    options = {"root": str(tmp_path / "root"), "write": [*writable, {**writable[0], "path": "/usr/lib/x/b"}]}
+    result = files(tmp_path, *flags, prefix=prefix, **options)
+    assert result["failed"]
+    assert result["msg"].startswith(f"[Errno 30] Read-only file system: '{usr}'; mount that file system writable")
+    assert not result["changed"]
+    assert tree(tmp_path / "root") == before
+    options = {"root": str(tmp_path / "root"), "write": writable}
+    assert files(tmp_path, *flags, prefix=prefix, **options)["paths"] == ["/etc/a"]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [("ro", "Read-only file system"), ("size=4k,nr_inodes=2", "No space left on device")],

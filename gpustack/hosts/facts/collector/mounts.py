@@ -76,12 +76,12 @@ def _device(host: HostRoot, block: str) -> Optional[str]:
 
 
 def mounts(host: HostRoot) -> List[Dict[str, Any]]:
-    """The mounts that decide whether changed files reach the next boot: those of ``/``, ``/etc``, and boot partitions.
+    """The mounts that decide whether changed files reach the next boot: ``/``, ``/etc``, ``/usr``, boot partitions.
 
     An overlay is followed by the mount of its upper directory, where changes are stored.
     """
     found = []
-    for path in ("/", "/etc", *BOOT_PARTITIONS):
+    for path in ("/", "/etc", "/usr", *BOOT_PARTITIONS):
         if path in BOOT_PARTITIONS[1:] and not host.exists(path):
             continue
         mount = mount_of(host, path)

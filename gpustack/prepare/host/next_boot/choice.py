@@ -126,8 +126,6 @@ def _is_named(place: MenuPlace, parts: Sequence[str]) -> bool:
 def _entries(host: Host) -> Sequence[BootEntry]:
     """All entries, those in files with their places: blscfg adds them before the entries of the menu's scripts."""
     files = [entry for entry in host.boot.entries if entry.is_file]
-    if not host.boot.bls or not files:
-        return host.boot.entries
     ordered = sorted(files, key=lambda entry: entry_key(PurePosixPath(entry.source).stem), reverse=True)
     placed = [
         entry.model_copy(update={"position": str(n), "id": entry.id or PurePosixPath(entry.source).stem})
@@ -138,7 +136,7 @@ def _entries(host: Host) -> Sequence[BootEntry]:
 
 def _others(host: Host) -> Sequence[MenuPlace]:
     menu = host.boot.menu
-    shift = sum(entry.is_file for entry in host.boot.entries) if host.boot.bls else 0
+    shift = sum(entry.is_file for entry in host.boot.entries)
     return () if menu is None else tuple(moved(place, shift) for place in menu.others)
 
 
@@ -151,7 +149,8 @@ def moved(place: _Place, shift: int) -> _Place:
 
 
 def _of_systemd_boot(host: Host) -> Choice:
-    efi, ordered = host.boot.efi, _newest_first(host)
+    efi, releases = host.boot.efi, {kernel.image: kernel.release for kernel in host.boot.kernels}
+    ordered = sorted(host.boot.ordinary, key=lambda e: entry_key(releases.get(e.kernel) or e.source), reverse=True)
     loader = next((f.text for path, f in host.files.items() if path.endswith("/loader/loader.conf")), "")
     in_file = _DEFAULT.findall(loader)[-1:]
     settings = [("LoaderEntryOneShot", efi.once), ("LoaderEntryDefault", efi.default)]
@@ -165,8 +164,3 @@ def _of_systemd_boot(host: Host) -> Choice:
             return Choice(entry=None, why=why, unknown=f"{why} names {pattern}, which is no entry that is a file")
     unknown = "" if ordered else "there are no boot entries"
     return Choice(entry=next(iter(ordered), None), why="the newest version", unknown=unknown)
-
-
-def _newest_first(host: Host) -> list[BootEntry]:
-    releases = {kernel.image: kernel.release for kernel in host.boot.kernels}
-    return sorted(host.boot.ordinary, key=lambda e: entry_key(releases.get(e.kernel) or e.source), reverse=True)

@@ -19,11 +19,12 @@ _UNMOUNTED = "mount it (`mount {point}`), and plan again"
 _FSTAB = re.compile(r"^\s*[^#\s]\S*\s+(/boot|/efi|/boot/efi)/?\s+(\S+)", re.MULTILINE)
 
 
-def findings(host: Host) -> Iterator[Finding]:
-    """The reasons why changed files would not reach the next boot."""
+def findings(host: Host, changed: Iterable[str]) -> Iterator[Finding]:
+    """The reasons why files at the paths ``changed`` would not reach the next boot."""
     mounts = {mount.path: mount for mount in host.boot.mounts or ()}
     reported = set()
-    for path in ("/", "/etc", "/boot", *(("/efi", "/boot/efi") if host.boot.loader == "systemd-boot" else ())):
+    paths = ("/", "/etc", "/boot", *(("/efi", "/boot/efi") if host.boot.loader == "systemd-boot" else ()))
+    for path in (*paths, *(("/usr",) if any(p.startswith("/usr/") for p in changed) else ())):
         mount = mounts.get(path)
         where, remedy = ("", "") if mount is None else _unwritable(mount, mounts.get(path + _UPPER))
         if mount is not None and where and mount.point not in reported:

@@ -113,9 +113,8 @@ def generated(host: Host, defaults: Defaults) -> Generated:
     others = host.boot.menu.others if host.boot.menu is not None else ()
     moved = [choice.moved(entry, shift if _top(entry) > first else 0) for entry in kept]
     places = [choice.moved(place, shift if _top(place) > first else 0) for place in others]
-    texts = [BootWord(text=s.argument.text, source=GPUSTACK if s.file == GRUB else s.place) for s in arguments or ()]
-    own = tuple(word for text in texts for word in menu_words(text.text, text.source))
-    line = (*_prefix(host, present), *own)
+    texts = [(s.argument.text, GPUSTACK if s.file == GRUB else s.place) for s in arguments or ()]
+    line = (*_prefix(host, present), *(word for text in texts for word in menu_words(*text)))
     words = {entry.position or "": line for entry in entries if arguments is not None}
     default = _default(host, defaults)
     return Generated(
