@@ -88,7 +88,7 @@ def witnesses(verdict: Verdict, usages: Mapping[str, Usage]) -> Iterator[str]:
         elif usage.gone and not _contradicted(question, usage):
             yield f"{question.host}: declared gone by the operator (--gone); {reason}"
         else:
-            yield f"{question.host}: not asked with success ({reason}), and {question.spared}"
+            yield f"{question.host or 'no host'}: not asked with success ({reason}), and {question.spared}"
 
 
 def unstopped(verdict: Verdict) -> str:
@@ -165,6 +165,8 @@ def _missing(question: Question, usage: Usage) -> str:
 
 
 def _unproved(question: Question, usage: Usage) -> str:
+    if not question.host:
+        return "the compute node has no host"
     if usage.gap:
         return f"{question.host} could not be asked: {usage.gap}"
     if stranger := misnamed(usage, question.host, question.names):

@@ -239,6 +239,8 @@ def _spared(verdict: Verdict, view: NodeView, clock: Clock) -> str:
         owner = view.owners.get(row.instance_uuid or "")
         if owner is not None and (renamed(view, owner) or in_flight(owner) or pinning(view, owner)):
             return ""
+    if view.node.deleted:
+        return "no nova-compute reads the rows of a deleted compute node"
     return "nova-compute does the same when it starts, before it offers the device"
 
 

@@ -59,7 +59,7 @@ def _host(view: NodeView, clock: Clock) -> Iterator[Seen]:
     node = view.node
     up = view.host_state(clock) is HostState.UP
     match = {"id": node.id, "deleted": node.deleted, "host": node.host, "hypervisor_hostname": node.hypervisor_hostname}
-    lost = node.host is None and node.deleted == node.id  # the row does not exist
+    lost = node.place == (None, None) and node.deleted == node.id  # the row does not exist
     yield Seen.of("compute_nodes", match if up or lost else {**match, "updated_at": node.updated_at}, 0 if lost else 1)
     service = {"binary": "nova-compute", "deleted": 0}
     if view.service is None:

@@ -157,7 +157,7 @@ def _present(entry: JournalEntry, cell: Cell, sources: Sources) -> tuple[tuple[S
         objections += filter(None, [reader.identity.of(verdict["host"] or "")])
         objections += _against_migrations(entry, _rows(reader.connection, _held(entry)))
         objections += (text for owner in owners for text in _against_place(owner, entry, cell))
-        for view in reader.views(hosts) if hosts else ():
+        for view in reader.views(hosts):
             if view.node.id in nodes or (not nodes and view.node.hypervisor_hostname == verdict["node"]):
                 facts += around(view, [*before, *(row for row in view.rows if row.id in devices)], owners, clock)
                 facts += _address_is_free(before)
@@ -167,7 +167,8 @@ def _present(entry: JournalEntry, cell: Cell, sources: Sources) -> tuple[tuple[S
                 objections += (text for owner in owners for text in _against_owner(view, owner, verdict))
                 objections += (text for row in rows for text in _against_relatives(view, row))
     if not facts:
-        objections.append(f"no compute node {verdict['node']} of host {verdict['host']} is found")
+        of_host = f" {verdict['node']} of host {verdict['host']}" if verdict["host"] else " of the rows"
+        objections.append(f"no compute node{of_host} is found")
     facts += repair.facts(_held(entry))
     return tuple(facts), list(dict.fromkeys(objections))
 

@@ -304,7 +304,7 @@ class Verdict:
     @property
     def asks(self) -> tuple[str, ...]:
         """The names of the hosts to ask."""
-        return tuple(dict.fromkeys(question.host for question in self.questions or ()))
+        return tuple(dict.fromkeys(question.host for question in self.questions or () if question.host))
 
     def undecided(self, because: str, advice: str = "") -> Verdict:
         """Return the verdict as *undecided*, without a repair."""

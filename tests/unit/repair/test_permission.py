@@ -218,6 +218,16 @@ def test_the_proof_is_recorded(case: str, answer: Usage, witness: str) -> None:
     assert permission.settle(verdict, {"gpu1": answer}).evidence == (*verdict.evidence, text)
 
 
+def test_a_compute_node_without_a_host_is_asked_nothing() -> None:
+    """Its record was deleted by hand, or is of a release that wrote no host."""
+    verdict = judged("node: {deleted: 7200}\nservice: null\n" + f"{ROW}\nowners: {{vm: }}", "C")
+    (question,) = verdict.questions or ()
+    lost = replace(verdict, host="", questions=(replace(question, host=""),))
+    assert lost.asks == ()
+    (text,) = permission.witnesses(lost, {})
+    assert text.startswith("no host: not asked with success (the compute node has no host), and no nova-compute reads")
+
+
 @pytest.mark.parametrize(
     ("functions", "present"),
     [({}, "no such function"), ({"0000:81:00.0": "10de:20b5"}, "10de:20b5 there")],

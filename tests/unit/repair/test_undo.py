@@ -601,3 +601,16 @@ def test_no_allocation_of_a_gpu_whose_row_names_another_instance(
     assert ended.result is result, ended.detail
     assert why in ended.detail
     assert bool(written) is (result is ChangeResult.DONE)
+
+
+def test_a_row_of_a_deleted_compute_node_without_a_host_is_retired_and_restored(tmp_path: Path) -> None:
+    """Nova wrote no host before Liberty."""
+    cell, path = CellFile(f"sqlite:///{tmp_path}/cell.sqlite"), tmp_path / "journal"
+    cell.conductor(5)
+    cell.device(cell.host("old", deleted=True), "0000:01:00.0", "allocated", instance_uuid="gone", request_id="r")
+    sql(cell, "UPDATE compute_nodes SET host = NULL")
+    sources, before = Sources.from_nova_conf([nova_conf(tmp_path, {"cell1": cell.url})]), cell.dump()
+    assert [outcome.result for outcome in run(sources, path, wanted(sources))] == [ChangeResult.DONE]
+    assert cell.dump() != before
+    assert [outcome.result for outcome in undone(path, sources)] == [ChangeResult.DONE]
+    assert cell.dump() == before
