@@ -12,7 +12,7 @@ from datetime import UTC
 from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.base.text import counted
-from gpustack.hosts.facts.collector.signs import CAUSES, FAILURES, LOST, Event, is_of_absent
+from gpustack.hosts.facts.collector.signs import CAUSES, CONSEQUENCES, FAILURES, LOST, Event, is_of_absent
 from gpustack.hosts.facts.gpus import Gpu, gpus, nvswitches
 from gpustack.hosts.facts.model import ErrorCounters, Function, Host
 from gpustack.hosts.facts.vgpus import framework, type_named
@@ -210,6 +210,8 @@ def sign_findings(signs: Sequence[Event], place: str, host: str = "HOST", gpu: s
     caused = {e.address for e in signs if e.kind in CAUSES or (e.severity == "error" and e.sign.startswith(LOST))}
     caused |= {None} if caused else set()
     first = (e for e in signs if e.address not in caused or not (e.kind in FAILURES or e.sign == "firmware-failed"))
+    failed = any(event.severity == "error" and event.sign not in CONSEQUENCES for event in signs)
+    first = (event for event in first if not (failed and event.sign in CONSEQUENCES))
     by_place = by_key(((event.code or "", None if gpu else event.address), event) for event in first)
     for (code, address), of_place in by_place.items():
         last = of_place[-1]

@@ -52,15 +52,11 @@ def render(flavors: Mapping[str, Promise], other: Mapping[str, object] | None = 
     :raises NovaConfigError: if the part for cloud-init is not text.
     """
     multipart = MIMEMultipart(boundary=_BOUNDARY)
-    for part in (*_others(dict(other or {}).get(KEY)), _part(flavors)):
+    report = MIMEText(script(flavors), "x-shellscript", "us-ascii")
+    report.add_header("Content-Disposition", "attachment", filename=_FILE_NAME)
+    for part in (*_others(dict(other or {}).get(KEY)), report):
         multipart.attach(part)
     return json.dumps({**(other or {}), KEY: multipart.as_string()}, indent=2) + "\n"
-
-
-def _part(flavors: Mapping[str, Promise]) -> Message:
-    part = MIMEText(script(flavors), "x-shellscript", "us-ascii")
-    part.add_header("Content-Disposition", "attachment", filename=_FILE_NAME)
-    return part
 
 
 def _others(data: object) -> list[Message]:

@@ -28,6 +28,8 @@ CAUSES = (*REFUSALS, "open-required", "bar-unplaced", "nouveau")
 """The kinds of events that explain why a driver does not start a GPU; a lost GPU does too, by these signs:"""
 LOST = ("xid-", "power-state", "reset-failed")
 FAILURES = ("init-failed", "probe-failed")
+CONSEQUENCES = ("task-hung", "nvml-mismatch", "driver-absent", "containers-failed")
+"""The signs that programs above the driver fail, of which any other failure is the cause."""
 
 MOST_EVENTS = 1024
 MOST_HARMLESS = 32768
@@ -91,7 +93,7 @@ class Event(NamedTuple):
 
 def is_of_absent(sign: str, text: str, vendors: Set[str]) -> bool:
     """Whether a message is about the module of a vendor without a GPU here: images list modules for many cards."""
-    module = _MODULE.search(text) if sign.startswith("module-") else None
+    module = _MODULE.search("nvidia" if sign in CONSEQUENCES[1:] else text if sign.startswith("module-") else "")
     return module is not None and _VENDORS[module.group()] not in vendors
 
 
@@ -140,7 +142,7 @@ _MEMBER = re.compile(r' *(?:MESSAGE=|"(?:MESSAGE|msg)" ?: ?")(.*?)"?,?$')  # -o 
 _BOOT_MARK = re.compile(r"-- (?:Boot [0-9a-f]{32}|Reboot) --")
 # Programs whose own messages count; another program only quotes.
 _SPEAKERS = re.compile(
-    r"kernel|cloud-init|systemd-modules-load|systemd-udevd|modprobe|dkms|nvidia-gridd|(?:nv-|nvidia-)?fabric.{0,20}"
+    r"kernel|cloud-init|systemd-modules-load|systemd-udevd|modprobe|dkms|containerd|crio|dockerd|kubelet|nvidia-gridd|(?:nv-|nvidia-)?fabric.{0,20}"
 )
 _GUEST = "gpustack guest check: "
 
@@ -245,13 +247,10 @@ class SignTable:
         :param words: the words of all texts.
         """
         for text in texts:
-            best: Optional[Tuple[Row, Match[str]]] = None
-            for row in self._candidates(text, words):
-                match = self.search(row, text)
-                if match and match.start() < len(texts[0]) and (best is None or _rank(row, match) > _rank(*best)):
-                    best = row, match
-            if best:
-                return best[0], best[1], text
+            tried = ((row, self.search(row, text)) for row in self._candidates(text, words))
+            found = [(row, match) for row, match in tried if match and match.start() < len(texts[0])]
+            if found:
+                return (*max(found, key=lambda one: _rank(*one)), text)
         return None
 
     def _candidates(self, text: str, words: Set[str]) -> Iterator[Row]:

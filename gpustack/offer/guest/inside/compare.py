@@ -7,7 +7,7 @@ cause is reported, not its consequences: a GPU that NVIDIA's driver ignores has 
 import re
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
-from gpustack.hosts.facts.collector.signs import CAUSES, FAILURES, LOST, REFUSALS, is_of_absent
+from gpustack.hosts.facts.collector.signs import CAUSES, CONSEQUENCES, FAILURES, LOST, REFUSALS, is_of_absent
 
 from . import messages
 
@@ -67,6 +67,7 @@ def _relevant(events: Iterable[Dict[str, Any]], gpus: Optional[List[Dict[str, An
     events = list(events)
     broken = {event["address"] for event in events if event["kind"] == messages.INIT_FAILED}
     for event in events:
+        wanted = True
         if event["kind"] == messages.BAR_UNPLACED:  # other devices have BARs and drivers too
             wanted = gpus is None or event["address"] in addresses
         elif event["kind"] == messages.PROBE_FAILED:
@@ -77,8 +78,6 @@ def _relevant(events: Iterable[Dict[str, Any]], gpus: Optional[List[Dict[str, An
             of_driver = gpus is None and event["text"].startswith(_OF_DRIVERS)
             wanted = event["address"] is None or event["address"] in addresses or bool(below) or of_driver
             event = {**event, "address": below or event["address"]}
-        else:
-            wanted = True
         name = "module-unsigned" if event["kind"] == messages.UNSIGNED else event.get("sign", "")
         wanted = wanted and not (gpus is not None and is_of_absent(name, event.get("text", ""), vendors))
         concerned = {event["address"]} if event["address"] else nvidia
@@ -102,14 +101,17 @@ def _below(event: Dict[str, Any], gpus: Optional[List[Dict[str, Any]]]) -> Optio
 def _of_signs(events: List[Dict[str, Any]], explained: Set[Optional[str]]) -> Iterator[Problem]:
     """One problem for each code and GPU, with the last message. Its address is in the guest, not on the host."""
     by_place: Dict[Tuple[str, Optional[str]], List[Dict[str, Any]]] = {}
+    failed = any(event["kind"] not in (messages.SIGN, messages.INITIALIZED) or _is_failure(event) for event in events)
     for event in events:
         follows = event.get("sign") == "firmware-failed" and event["address"] in explained
+        follows = follows or (event.get("sign") in CONSEQUENCES and failed)
         if event["kind"] == messages.SIGN and not follows:
             by_place.setdefault((event["code"], event["address"]), []).append(event)
     for (code, address), of_place in by_place.items():
         count = sum(int(event["count"]) for event in of_place if event["count"].isdecimal())
         text = of_place[-1]["text"]
-        problem = _problem(code, address, message=text, count=count, host="HOST", address="ADDRESS", text=text)
+        values = {"message": text, "text": text, "count": count, "client": "unknown", "module": "unknown"}
+        problem = _problem(code, address, host="HOST", address="ADDRESS", **values)
         yield {**problem, "severity": max((event["severity"] for event in of_place), key=_SEVERITIES.index)}
 
 
@@ -154,7 +156,8 @@ def _of_event(event: Dict[str, Any]) -> Problem:
 
 
 def _is_failure(event: Dict[str, Any]) -> bool:
-    return event["kind"] in FAILURES or (event["kind"] == messages.SIGN and event["severity"] == "error")
+    of_gpu = event["kind"] == messages.SIGN and event.get("sign") not in CONSEQUENCES
+    return event["kind"] in FAILURES or (of_gpu and event["severity"] == "error")
 
 
 def _failed(events: List[Dict[str, Any]], explained: Set[Optional[str]]) -> Iterator[Problem]:

@@ -19,8 +19,6 @@ from gpustack.hosts.facts.collector.text import lines
 
 from . import messages
 
-# All display controllers and processing accelerators: 0300, 0302 and 0380 are GPUs of one vendor or another.
-GPU_CLASSES = ("03", "1200")
 _FLAVOR = re.compile(r"[^\x00-\x1f\x7f]{1,255}")
 # A record of /dev/kmsg: priority, number, time, flags; message. Control characters in the message are \xNN.
 _RECORD = re.compile(r"[0-9]+,(?P<number>[0-9]+),[0-9]+,[^;]*;(?P<message>.*)")
@@ -66,12 +64,13 @@ def gpus(functions: Iterable[Dict[str, Any]], consoles: Sequence[Sequence[Option
 
     :param consoles: vendor and product of virtual displays and management controllers; ``None`` is any product.
     """
+    # All display controllers and processing accelerators: 0300, 0302 and 0380 are GPUs of one vendor or another.
     chosen: List[Dict[str, Any]] = []
     slots: Set[str] = set()
     for function in sorted(functions, key=lambda function: str(function["address"])):
         slot = function["address"].rpartition(".")[0]
         ids = ((function["vendor"], function["product"]), (function["vendor"], None))
-        is_gpu = function["class"].startswith(GPU_CLASSES) and not any(tuple(console) in ids for console in consoles)
+        is_gpu = function["class"].startswith(("03", "1200")) and not any(tuple(console) in ids for console in consoles)
         if is_gpu and slot not in slots:
             slots.add(slot)
             chosen.append(function)

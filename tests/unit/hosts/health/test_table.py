@@ -162,3 +162,12 @@ def test_modules_of_a_vendor_without_a_card_are_no_sign() -> None:
     assert codes(*HOST, absent.format("amdgpu")) == []
     assert codes(*HOST, absent.format("nvidia"), absent.format("amdgpu")) == ["GPU930 log"]
     assert codes(absent.format("amdgpu")) == ["GPU930 log", "GPU939 log"]  # without its start, a log lists no card
+
+
+def test_a_failure_of_programs_follows_the_drivers_failure() -> None:
+    hung = "INFO: task nvidia-smi:977823 blocked for more than 120 seconds."
+    assert codes(*HOST, hung) == ["GPU943 log"]
+    assert codes(*HOST, "NVRM: Xid (PCI:0000:88:00): 119, pid=1, name=x, Timeout waiting for RPC from GSP!", hung) == [
+        "GPU913 log 0000:88:00.0"
+    ]
+    assert codes(*HOST, "cloud-init[9]: Failed to initialize NVML: Driver/library version mismatch") == ["GPU861 log"]
