@@ -211,7 +211,9 @@ def sign_findings(signs: Sequence[Event], place: str, host: str = "HOST", gpu: s
     caused |= {None} if caused else set()
     first = (e for e in signs if e.address not in caused or not (e.kind in FAILURES or e.sign == "firmware-failed"))
     failed = any(event.severity == "error" and event.sign not in CONSEQUENCES for event in signs)
+    broken = {event.address for event in signs if event.kind == "init-failed"}
     first = (event for event in first if not (failed and event.sign in CONSEQUENCES))
+    first = (event for event in first if event.kind != "probe-failed" or event.address not in broken)
     by_place = by_key(((event.code or "", None if gpu else event.address), event) for event in first)
     for (code, address), of_place in by_place.items():
         last = of_place[-1]

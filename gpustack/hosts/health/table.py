@@ -88,9 +88,8 @@ def check_log(lines: Iterable[str], place: str) -> tuple[list[Event], list[Findi
     concerned = {*gpus, *fabric, *_ports(current, gpus)} if functions and started else None
     drivers = {event.address: event.values["driver"] for event in current if event.kind == "initialized"}
     signs = [event for event in found if event.code and _concerns(event, concerned)]
-    if concerned is not None:
-        vendors = {event.values["vendor"] for event in functions if event.address in gpus | fabric}
-        signs = [event for event in signs if event.earlier or not is_of_absent(event.sign, event.message, vendors)]
+    vendors = {event.values["vendor"] for event in functions if event.address in gpus | fabric}
+    signs = [e for e in signs if e.earlier or concerned is None or not is_of_absent(e.sign, e.message, vendors)]
     # A probe that failed before was ended by the driver's start.
     signs = [e for e in signs if e.earlier or e.kind == "probe-failed" or not is_outdated(e, drivers, current)]
     last = [event for event in signs if not event.earlier]

@@ -164,6 +164,13 @@ def test_modules_of_a_vendor_without_a_card_are_no_sign() -> None:
     assert codes(absent.format("amdgpu")) == ["GPU930 log", "GPU939 log"]  # without its start, a log lists no card
 
 
+def test_a_probe_that_failed_follows_the_drivers_own_message() -> None:
+    failed = "NVRM: GPU 0000:88:00.0: RmInitAdapter failed! (0x26:0x56:1463)"
+    probe = "nvidia 0000:88:00.0: probe with driver nvidia failed with error -1"
+    assert codes(*HOST, probe) == ["GPU854 log 0000:88:00.0"]
+    assert codes(*HOST, failed, probe) == ["GPU860 log 0000:88:00.0"]
+
+
 def test_a_failure_of_programs_follows_the_drivers_failure() -> None:
     hung = "INFO: task nvidia-smi:977823 blocked for more than 120 seconds."
     assert codes(*HOST, hung) == ["GPU943 log"]
