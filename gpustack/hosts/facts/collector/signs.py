@@ -142,7 +142,8 @@ _MEMBER = re.compile(r' *(?:MESSAGE=|"(?:MESSAGE|msg)" ?: ?")(.*?)"?,?$')  # -o 
 _BOOT_MARK = re.compile(r"-- (?:Boot [0-9a-f]{32}|Reboot) --")
 # Programs whose own messages count; another program only quotes.
 _SPEAKERS = re.compile(
-    r"kernel|cloud-init|systemd-modules-load|systemd-udevd|modprobe|dkms|containerd|crio|dockerd|kubelet|nvidia-gridd|(?:nv-|nvidia-)?fabric.{0,20}"
+    r"kernel|cloud-init|systemd-modules-load|systemd-udevd|\(udev-worker\)|modprobe|dkms|containerd|crio|dockerd|kubelet"
+    r"|nvidia-gridd|(?:nv-|nvidia-)?fabric.{0,20}"
 )
 _GUEST = "gpustack guest check: "
 
@@ -234,8 +235,7 @@ class SignTable:
         self._by_word: Dict[str, List[Row]] = {}
         for row in self.rows:
             self._by_word.setdefault(row["words"][0], []).append(row)
-        joins = [row["pattern"] for row in rows if row.get("kind") == "join"]
-        self._join = re.compile("|".join(joins) or r"(?!)")
+        self._join = re.compile("|".join(row["pattern"] for row in rows if row.get("kind") == "join") or r"(?!)")
 
     def events(self, messages: Iterable[str]) -> List[Event]:
         """The signs of a log's lines, in their order of appearance; ended ones are left out."""

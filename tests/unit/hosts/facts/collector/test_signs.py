@@ -157,8 +157,9 @@ def test_messages_of_amds_and_intels_drivers(text: str, code: str, severity: str
 def test_modules_that_programs_could_not_insert(reason: str, code: str | None) -> None:
     """With ``No such device``, the module fits the kernel, and its driver found no device."""
     systemd = f"systemd-modules-load[312]: Failed to insert module 'nvidia': {reason}"
+    worker = systemd.replace("systemd-modules-load", "(udev-worker)")  # of systemd 252 and later
     modprobe = f"modprobe: ERROR: could not insert 'nvidia': {reason}"
-    for text in (systemd, modprobe, f"Nov 29 14:20:01 vm {systemd}"):
+    for text in (systemd, modprobe, f"Nov 29 14:20:01 vm {systemd}", f"Nov 29 14:20:01 vm {worker}"):
         assert [event.code for event in events([text])] == ([code] if code else []), text
 
 
@@ -222,7 +223,7 @@ def test_only_the_last_boot_counts() -> None:
     ],
 )
 def test_the_times_of_journals_in_other_languages(start: str) -> None:
-    assert [line.text for line in normalised([f"{start}kernel: text", f"{start}(udev-worker)[7]: text"])] == [
+    assert [line.text for line in normalised([f"{start}kernel: text", f"{start}(sd-pam)[7]: text"])] == [
         "text",
         "",
     ]
