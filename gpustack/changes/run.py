@@ -32,7 +32,7 @@ from gpustack.changes.change import (
 from gpustack.changes.journal import RunHead, RunJournal
 from gpustack.cloud import Connection
 from gpustack.cloud.reads import reading_once
-from gpustack.cloud.session import CONFLICT, Refused, Unanswered
+from gpustack.cloud.session import CONFLICT, UNAUTHORIZED, Refused, Unanswered
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _STOPPED = "the run was stopped"
@@ -233,9 +233,10 @@ class _Run:
 
         If another run or person created the object since, nothing was written: an undo must leave that object.
         """
-        if isinstance(error, Unanswered | JournalError):
+        status = error.status if isinstance(error, Refused) else 0
+        if isinstance(error, Unanswered | JournalError) or status == UNAUTHORIZED:  # Keystone locks out who tries on
             self._halt(error.what)
-        exists = change.seen is None and isinstance(error, Refused) and error.status == CONFLICT
+        exists = change.seen is None and status == CONFLICT
         plain = "; ".join(filter(None, (error.what, error.remedy)))
         detail = plain if isinstance(error, CloudError | JournalError) else str(error)
         result = ChangeResult.SKIPPED if exists else ChangeResult.FAILED

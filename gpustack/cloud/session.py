@@ -34,7 +34,7 @@ _LOGS = {"compute": "nova-api", "identity": "Keystone", "image": "glance-api", "
 _MISFORMED = "the answer is not as the API documents it"
 _OTHER_SERVICE = "check which service answers at this address"
 _MALFORMED = (OverflowError, LookupError, TypeError, ValueError, AttributeError)
-FORBIDDEN, MISSING, CONFLICT = 403, 404, 409
+UNAUTHORIZED, FORBIDDEN, MISSING, CONFLICT = 401, 403, 404, 409
 NOBODY = "00000000-0000-0000-0000-000000000000"
 """The id of no object."""
 _NOT_ACCEPTABLE = 406
@@ -235,7 +235,7 @@ def translated_errors(doing: str, remedy: str | None = None) -> Iterator[None]:
     :param doing: the action, for the message: "can't …".
     :param remedy: the remedy for errors without a more specific one.
     :raises Unanswered: when there was no answer, or an unreadable one.
-    :raises Refused: when novaclient reports that Nova refused; other requests see :func:`request`.
+    :raises Refused: when Keystone refuses to sign in, or Nova a request of novaclient; others see :func:`request`.
     :raises CloudError: when the request could not be sent.
     """
     import keystoneauth1.exceptions as failures
@@ -246,7 +246,9 @@ def translated_errors(doing: str, remedy: str | None = None) -> Iterator[None]:
         yield
     except (failures.ConnectFailure, failures.RetriableConnectionFailure, failures.UnknownConnectionError) as error:
         raise Unanswered(f"can't {doing}: {error}", remedy=_RETRY) from error
-    except (failures.Unauthorized, failures.MissingRequiredOptions, failures.MissingAuthPlugin) as error:
+    except failures.Unauthorized as error:
+        raise Refused(f"can't {doing}{signing}: {error}", status=UNAUTHORIZED, remedy=_SIGN_IN) from error
+    except (failures.MissingRequiredOptions, failures.MissingAuthPlugin) as error:
         raise CloudError(f"can't {doing}{signing}: {error}", remedy=_SIGN_IN) from error
     except (failures.SSLError, failures.CatalogException, openstack.exceptions.ServiceDisabledException) as error:
         reason = str(error).rpartition("service catalog: ")[2]  # before it, the SDK calls the service disabled
@@ -478,7 +480,7 @@ def _endpoint(answer: Any, path: str) -> str | None:  # noqa: ANN401 - a respons
 def _refusal(service: str, status: int, message: str, doing: str, where: str | None, forbidden: str) -> Refused:
     """The error for a refused request, with the remedy that its HTTP status suggests."""
     log = f"see the log of {_LOGS.get(service, service)}" if status >= 500 else None
-    remedy = {401: "check the user, the password and the project", 403: forbidden}.get(status, log)
+    remedy = {UNAUTHORIZED: "check the user, the password and the project", FORBIDDEN: forbidden}.get(status, log)
     return Refused(f"can't {doing}: HTTP {status}, {message}", status=status, where=where, remedy=remedy)
 
 

@@ -28,6 +28,7 @@ from gpustack.base import silence
 from gpustack.base.known_secrets import learn
 from gpustack.base.text import without_login
 from gpustack.cloud import reads
+from gpustack.cloud.session import UNAUTHORIZED
 
 if TYPE_CHECKING:
     import socket
@@ -43,7 +44,6 @@ FIRST_BYTE = 30.0
 AT_LEAST = 256
 """The bytes that an answer brings in the time for the first byte, again and again until it ends: one byte in five
 seconds breaks this limit, a long answer does not."""
-UNAUTHORIZED = 401
 MOST_BYTES = 128 << 20
 """The permitted size of an answer, without compression. One of a thousand instances has five MiB."""
 MOST_HEADERS = 1 << 20
@@ -53,6 +53,8 @@ PAUSES = (0.5, 1.0)
 """Seconds before a read is repeated: a drain reads for up to an hour. Writes never are."""
 BUSY = frozenset({429, 502, 503, 504})
 """The HTTP statuses of an API that is overloaded, restarts, or is not reached by its load balancer."""
+LOST = frozenset({502, 504})
+"""Those of a load balancer that got no answer of the API, which may carry the request out all the same."""
 _PATIENCE: ContextVar[float | None] = ContextVar("_PATIENCE", default=None)
 """Instead of :data:`FIRST_BYTE`; None for that."""
 _VERSION = re.compile(r"/v\d[\d.]*(?=/|$)")
@@ -112,7 +114,7 @@ class LimitedAdapter(TCPKeepAliveAdapter):
 
         :param timeout: ``api_timeout`` of clouds.yaml, in seconds; None without it.
         :raises ConnectTimeout: if the service is silent, or was before.
-        :raises ConnectFailure: if there is no connection, or the service breaks off its answer.
+        :raises ConnectFailure: if there is no connection, or no complete answer; for a write also after :data:`LOST`.
         """
         learn({"token": request.headers.get("X-Auth-Token")})
         endpoint, service = self._service(str(request.url))
@@ -130,6 +132,9 @@ class LimitedAdapter(TCPKeepAliveAdapter):
                     way = " through the proxy of http_proxy or https_proxy" if isinstance(error, ProxyError) else ""
                     raise ConnectFailure(f"no connection to {service} at {endpoint}{way}: {_reason(error)}") from error
             else:
+                if not repeatable and answer.status_code in LOST:
+                    lost = f"HTTP {answer.status_code}, {answer.reason}"
+                    raise ConnectFailure(f"no answer of {service} behind the load balancer at {endpoint}: {lost}")
                 if answer.status_code not in BUSY or pause is None:
                     return answer
                 answer.close()

@@ -22,8 +22,8 @@ class Services:
     """The services: each has the beginning of the path at one address, as behind one load balancer.
 
     :ivar faults: by type of service; ``silent``, ``trickle`` (a byte in ``pause`` seconds), ``trickling headers``,
-        ``steady`` (a long answer), ``dies`` (in the first answer), ``busy`` (503 twice), ``busy for ever``, ``late``,
-        ``unauthorized``.
+        ``steady`` (a long answer), ``dies`` (in the first answer), ``busy`` (503 twice), ``lost`` (504 twice),
+        ``busy for ever``, ``late``, ``unauthorized``.
     :ivar answers: by the end of the path, without the query.
     :ivar discovered: whether the fault spares the documents of versions.
     :ivar regions: the regions of the catalogue; empty for endpoints without one.
@@ -137,6 +137,8 @@ class _Handler(BaseHTTPRequestHandler):
             offered.ended.wait(offered.pause)
         if fault == "busy for ever" or (fault == "busy" and number <= 2):
             status, content = 503, b"{}"
+        if fault == "lost" and number <= 2:
+            status, content = 504, b"<html>"
         if fault == "unauthorized":
             status, content = 401, b"{}"
         if fault == "steady":

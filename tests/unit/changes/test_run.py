@@ -183,6 +183,19 @@ def test_an_object_that_cannot_be_read_fails_alone(error: Exception, detail: str
     assert second.result is ChangeResult.DONE
 
 
+def test_a_refused_sign_in_stops_the_run() -> None:
+    """Keystone locks a user out after a few attempts with a wrong password."""
+
+    class Expired(Store):
+        def read(self, name: str) -> Any:
+            self.log.append(name)
+            raise Refused("can't read, because the sign-in failed: expired", status=401)
+
+    store = Expired()
+    assert results([change("a", None, 1), change("b", None, 1)], store) == ["failed", "not begun"]
+    assert store.log == ["a"]
+
+
 def test_an_object_whose_reading_gets_no_answer_stops_the_run() -> None:
     first, second = run([change("a", None, 1), change("b", None, 1)], {"value": Store(mute=True)}, Recorder())
     assert (first.result, second.result) == (ChangeResult.FAILED, ChangeResult.NOT_BEGUN)

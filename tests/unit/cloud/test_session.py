@@ -141,7 +141,7 @@ def test_a_missing_resource_is_none() -> None:
     ("error", "kind", "message"),
     [
         (failures.ConnectFailure("nobody there"), Unanswered, "can't list things: nobody there"),
-        (failures.Unauthorized("who"), CloudError, "can't list things, because the sign-in failed: who"),
+        (failures.Unauthorized("who"), Refused, "can't list things, because the sign-in failed: who"),
         (failures.EndpointNotFound("no endpoint"), CloudError, "can't list things: no endpoint"),
         (
             ServiceDisabledException(

@@ -183,7 +183,7 @@ def test_an_api_that_answers_is_never_cut_off(there: Services, fault: str, monke
     assert time.monotonic() - begun > (4 * LIMIT if fault == "steady" else LIMIT / 2)
 
 
-@pytest.mark.parametrize("fault", ["dies", "busy"])
+@pytest.mark.parametrize("fault", ["dies", "busy", "lost"])
 def test_reads_are_repeated_twice_and_writes_never(there: Services, fault: str) -> None:
     there.faults["compute"] = fault
     assert things(connect()) == {"things": [1]}
