@@ -65,7 +65,7 @@ class CloudChange(Operation):
     @property
     def place(self) -> str:
         """The object, also for changes of its parts."""
-        return f"{self.object_kind.partition('_')[0]}:{self.id or self.about.get('aggregate') or self.name}"
+        return f"{self.object_kind.partition('_')[0]}:{self.id or self.name}"
 
     def made_to(self, present: Mapping[str, Any]) -> dict[str, Any]:
         """The value of the object, or of a part of it, after this change."""

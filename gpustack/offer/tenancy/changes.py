@@ -20,6 +20,10 @@ class _ChangeOfAggregate(CloudChange):
         """The name of the aggregate."""
         return self.name
 
+    @property
+    def place(self) -> str:
+        return f"aggregate:{self.aggregate}"
+
     def _present(self, api: Connection) -> Aggregate | None:
         return next((found for found in compute.aggregates(api) if found.name == self.aggregate), None)
 

@@ -74,6 +74,17 @@ def test_changes_are_made_in_order_and_reverted(cloud: _Cloud) -> None:
     assert cloud.state() == before
 
 
+def test_a_preview_of_an_undo_and_of_its_undo_finds_no_obstacle(cloud: _Cloud) -> None:
+    """A journal has the id of an aggregate that was created; its hosts and metadata are changes of its name."""
+    outcomes = run_changes(OPERATIONS, dict.fromkeys(KINDS), NoJournal())
+    made = [replace(outcome.change, id=outcome.id or outcome.change.id, recorded=True) for outcome in outcomes]
+    for _ in range(2):
+        made = list(reversed_order(made))
+        previewed = run_changes(made, dict.fromkeys(KINDS), None)
+        assert [(outcome.result, outcome.detail) for outcome in previewed] == [("done", "")] * 8
+        assert run(made) == ["done"] * 8
+
+
 def test_a_change_of_others_stops_what_comes_after_it(cloud: _Cloud) -> None:
     made = OPERATIONS
     cloud.create_aggregate(None, "new")
