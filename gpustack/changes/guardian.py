@@ -38,10 +38,13 @@ class Guardian:
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        """Wait for the end of the process; without a confirmation, it undoes the run first."""
+        self.succeeds()
+
+    def succeeds(self) -> bool:
+        """Wait for the end of the process, and return whether it succeeded; unconfirmed, it undoes the run first."""
         if self._process.stdin:
             self._process.stdin.close()
-        self._process.wait()
+        return self._process.wait() == 0
 
     def _send(self, message: bytes) -> None:
         with contextlib.suppress(BrokenPipeError):

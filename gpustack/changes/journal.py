@@ -259,11 +259,6 @@ def directory() -> Path:
     return state_dir() / "changes"
 
 
-def is_recorded(run: str) -> bool:
-    """Whether a run of this ID has a journal in :func:`directory`."""
-    return run.isalnum() and (directory() / f"{run}.jsonl").is_file()
-
-
 class RunJournal(AbstractContextManager["RunJournal"]):
     """A journal that is being written; safe to use from several threads. As a context, it records whether it ended.
 

@@ -23,7 +23,7 @@ from gpustack.base.text import counted, printable, quoted
 from gpustack.changes import journal
 from gpustack.changes.change import SUCCESSFUL, ChangeOutcome, ChangeResult, CloudChange, GuardedChange
 from gpustack.changes.guardian import Guardian, is_confirmed
-from gpustack.changes.journal import Cloud, RunHead, RunRecord, UnbegunError, is_recorded, last, new_id
+from gpustack.changes.journal import Cloud, RunHead, RunRecord, UnbegunError, last, new_id
 from gpustack.changes.run import recorded_run, run
 from gpustack.changes.undo import plan_undo, without_gone
 from gpustack.cli.cleanup_options import add_cells, add_databases, cell_names, sources_of
@@ -194,21 +194,22 @@ class ChangeCommand(OpenStackCommand):
                 self.report(text, error=True)
                 if not guard.asks(self.app.stdin, self.confirm_within):
                     remedy = f"`gpustack history` lists the undo; its messages: {guard.log}"
-                    raise self.incomplete("not confirmed: the changes are undone", remedy=remedy)
+                    which = "the changes are" if guard.succeeds() else "the undo failed: not all changes are"
+                    raise self.incomplete(f"not confirmed: {which} undone", remedy=remedy)
         self.refuse_incomplete(ran.outcomes)
 
     def undo_of(self, change: object, parsed_args: argparse.Namespace) -> str:
         """The command that undoes a change, as one types it."""
-        own = {"change": str(change), "wait": None, "unless_confirmed": None}  # how long it waits is recorded
+        own = {"change": str(change), **dict.fromkeys(("wait", "unless_confirmed", "run"))}  # the wait is recorded
         return self.following("undo", own) or f"gpustack undo {quoted(str(change))}"
 
     def _guarded(
-        self, connection: Connection | None, run: str, journal: Path | None
+        self, connection: Connection | None, run: str, path: Path | None
     ) -> AbstractContextManager[Guardian | None]:
         if not self.confirm_within or connection is None:
             return contextlib.nullcontext()
         see_terminal(self)
-        undo = ["undo", str(journal.absolute()) if journal else run, "--yes"]
+        undo = ["undo", str((path or journal.directory() / f"{run}.jsonl").absolute()), "--yes", "--run", run]
         cloud = str(connection.config.name or "")
         undo += ["--os-cloud", cloud] if cloud in cloud_names() else []
         undo += ["--region", region] if (region := str(connection.config.get_region_name() or "")) else []
@@ -317,7 +318,8 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
         self.add_change_options(parser)
         # Of the process that undoes a run if nobody confirms it (gpustack.changes.guardian).
         parser.add_argument("--unless-confirmed", type=natural, help=argparse.SUPPRESS)
-        parser.add_argument("--region", help=argparse.SUPPRESS)
+        for name in ("--region", "--run"):
+            parser.add_argument(name, help=argparse.SUPPRESS)
         add_databases(parser)
         add_cells(parser, "undo only the repairs of")
 
@@ -368,10 +370,11 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
 
     @staticmethod
     def _is_confirmed(parsed_args: argparse.Namespace) -> bool:
-        """Wait as the process of a :class:`Guardian`; a run without a journal changed nothing."""
-        run = parsed_args.change or ""
-        confirmed = is_confirmed(sys.stdin.buffer, parsed_args.unless_confirmed)
-        return confirmed or not (is_recorded(run) or Path(run).is_file())
+        """Wait as the process of a :class:`Guardian`; a run without a journal of its own changed nothing."""
+        path = parsed_args.change or ""
+        if is_confirmed(sys.stdin.buffer, parsed_args.unless_confirmed) or not Path(path).is_file():
+            return True
+        return journal.find(path).head.id != parsed_args.run
 
     def settle(self, connection: Connection | None, parsed_args: argparse.Namespace, undone: str = "") -> None:
         """Wait until the run to undo is known."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpustack.changes.guardian import Guardian, is_confirmed
+from gpustack.changes.journal import RunHead
 from gpustack.cli.app import main
 
 PROGRAM = """import sys
@@ -67,6 +68,7 @@ def test_the_process_is_asked_to_undo(answer: str, confirmed: bool) -> None:
     with os.fdopen(reading) as stream, Guardian("20261124T1Z", UNDO) as guardian:
         assert guardian.asks(stream, 60 if answer else 0) is confirmed
         assert os.getsid(guardian._process.pid) == guardian._process.pid, "it survives the terminal"
+        assert guardian.succeeds()
     os.close(writing)
     assert guardian.log.read_text().strip() == f"{list(UNDO)} {confirmed}"
     assert guardian.log.stat().st_mode & 0o777 == 0o600
@@ -83,20 +85,27 @@ def test_the_process_does_not_wait_for_this_one() -> None:
 
 @pytest.mark.parametrize(
     ("messages", "recorded", "undone"),
-    [(b"ended\nconfirmed\n", True, False), (b"ended\n", True, True), (b"", True, True), (b"", False, False)],
+    [
+        (b"ended\nconfirmed\n", "1Z", False),
+        (b"ended\n", "1Z", True),
+        (b"", "1Z", True),
+        (b"", "", False),
+        (b"", "2Z", False),  # the run ended without a journal, because the file is that of another one
+    ],
 )
 def test_undo_waits_for_the_confirmation(
-    messages: bytes, recorded: bool, undone: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    messages: bytes, recorded: str, undone: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    journal = tmp_path / "gpustack/changes/20261124T1Z.jsonl"
-    journal.parent.mkdir(parents=True)
+    journal = tmp_path / "run.jsonl"
     if recorded:
-        journal.touch(0o600)
+        journal.write_text(RunHead(id=recorded, command="cloud apply").model_dump_json() + "\n")
+        journal.chmod(0o600)
     reading, writing = os.pipe()
     os.write(writing, messages)
     os.close(writing)
     with os.fdopen(reading) as stream:
         monkeypatch.setattr(sys, "stdin", stream)
-        # The journal is empty, so that an undo ends with an error.
-        assert (main([*UNDO, "--yes"]) != 0) is undone
+        # There is no cloud, so that an undo ends with an error.
+        monkeypatch.setenv("OS_CLOUD", "none")
+        assert (main(["undo", str(journal), "--run", "1Z", *UNDO[2:], "--yes"]) != 0) is undone

@@ -55,6 +55,7 @@ def test_the_process_of_a_guardian_undoes_in_the_region_of_the_run(
     command._guarded(connection, "1Z", None)
     parsed = command.get_parser("undo").parse_args(arguments[1:])
     assert (parsed.os_cloud, parsed.region, parsed.unless_confirmed) == ("prod", region or None, 60)
+    assert (Path(parsed.change).name, parsed.run) == ("1Z.jsonl", "1Z")
 
 
 @pytest.fixture
@@ -65,6 +66,32 @@ def cloud(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> NovaModel:
     monkeypatch.setattr("gpustack.offer.flavor.changes.present_flavors", lambda connection: model)
     monkeypatch.chdir(tmp_path)
     return model
+
+
+class GuardStandIn(contextlib.nullcontext[Any]):
+    """The process that undoes an unconfirmed run; ``code`` is its exit code."""
+
+    log = Path("undo.log")
+
+    def __init__(self, code: int) -> None:
+        super().__init__(self)
+        self.succeeds = lambda: code == 0
+        self.asks = lambda answer, seconds: False
+
+
+@pytest.mark.parametrize(
+    ("code", "message"), [(0, "the changes are undone"), (14, "the undo failed: not all changes are undone")]
+)
+def test_a_run_that_nobody_confirms_reports_the_result_of_its_undo(
+    cloud: NovaModel,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    code: int,
+    message: str,
+) -> None:
+    monkeypatch.setattr(ChangeCommand, "_guarded", lambda self, *arguments: GuardStandIn(code))
+    assert main([*CREATE, "--yes"]) == 22
+    assert f"gpustack: not confirmed: {message}\n" in capsys.readouterr().err
 
 
 def last() -> journal.RunRecord:
