@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import IO, Self
 
 from gpustack.base.errors import CloudError, JournalError, LockedError
-from gpustack.base.files import file_errors, make_directory, open_private, read_text, state_dir, user_name
-from gpustack.changes.journal import RunHead
+from gpustack.base.files import file_errors, make_directory, open_private, read_text, user_name
+from gpustack.changes.journal import RunHead, directory
 from gpustack.cloud import Connection, compute
 from gpustack.cloud.compute import LOCK
 from gpustack.cloud.session import CONFLICT, FORBIDDEN, MISSING, Refused, tolerating
@@ -118,7 +118,7 @@ def on_this_machine(
     :param warn: is called with warnings.
     :raises LockedError: if another run holds it.
     """
-    path = state_dir() / "changes" / f"{cloud}.lock"
+    path = directory() / f"{cloud}.lock"
     what, remedy = "the lock can't be created", "set XDG_STATE_HOME to a directory of your own"
     with file_errors(JournalError, what, path, state="nothing was changed", remedy=remedy):
         make_directory(path.parent)
@@ -161,8 +161,10 @@ def in_the_cloud(
     def holder() -> LockHolder:
         return LockHolder(run=run, user=user, host=host, at=datetime.now(UTC), state=state)
 
+    make_private_directory(directory())
+    place = directory().stat()  # containers may have the machine's name, and another directory at the same path
     boot = read_text(_BOOT, 99) if _BOOT.exists() else ""  # copies of a machine may have its name and its machine-id
-    state = hashlib.sha256(f"{host}:{state_dir()}:{boot}".encode()).hexdigest()[:16]
+    state = hashlib.sha256(f"{host}:{place.st_dev}:{place.st_ino}:{boot}".encode()).hexdigest()[:16]
     try:
         aggregate = _taken(cloud, holder, warn, seconds)
     except Refused as error:
@@ -203,7 +205,12 @@ def _taken(cloud: Connection, holder: Callable[[], LockHolder], warn: Callable[[
             if error.status != CONFLICT:
                 raise
         else:
-            _name(cloud, aggregate, holder())
+            try:
+                _name(cloud, aggregate, holder())
+            except BaseException:
+                with contextlib.suppress(CloudError):
+                    _delete(cloud, aggregate)
+                raise
             return aggregate
         if (present := compute.lock(cloud)) is None:
             continue

@@ -98,12 +98,13 @@ def recorded_run(
     :raises JournalError: if the journal cannot be written.
     """
     stop = threading.Event()
-    with lock.held(connection, head, warn, seconds=seconds):
+    with contextlib.ExitStack() as signals, lock.held(connection, head, warn, seconds=seconds):
+        arrived = signals.enter_context(stopping(stop))  # until the lock is released
         first()
         journal = RunJournal(head, changes, path)
         if clients is None:
             clients = {change.object_kind: change.client(connection) for change in changes}
-        with journal, stopping(stop) as arrived:
+        with journal:
             outcomes = run(changes, clients, journal, jobs=jobs, stop=stop, tell=tell)
     return RunResult(outcomes=outcomes, journal=journal.path, signals=arrived)
 

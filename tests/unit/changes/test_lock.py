@@ -133,6 +133,28 @@ def test_the_lock_of_a_copy_of_this_machine_is_not_taken_over(tmp_path: Path, mo
         pass
 
 
+def test_the_lock_of_another_container_of_this_machine_is_not_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the machine's network, containers have its name, and all have their records at the same path."""
+    api = Aggregates()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with in_the_cloud(api, "run1", "op", "host", pytest.fail, seconds=0):
+        (tmp_path / "state").rename(tmp_path / "of-the-first")
+        with pytest.raises(LockedError), in_the_cloud(api, "run2", "op", "host", pytest.fail, seconds=0):
+            pass
+
+
+@pytest.mark.parametrize("error", [Refused("can't set metadata: HTTP 503", status=503), KeyboardInterrupt()])
+def test_a_lock_that_cannot_be_named_is_removed(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    """Without a name, it would lock out every run for a minute."""
+    api = Aggregates()
+    monkeypatch.setattr(api, "change_aggregate", mock.Mock(side_effect=error))
+    with pytest.raises(type(error)), in_the_cloud(api, "run1", "op", "host", pytest.fail, seconds=0):
+        pass
+    assert api.present is None
+
+
 def test_a_lock_that_is_renewed_is_not_taken_over() -> None:
     api = Aggregates()
     held(api, lock.STALE - timedelta(seconds=30))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpustack.base.errors import JournalError, SpecError
+from gpustack.changes import lock
 from gpustack.changes.change import ChangeOutcome, ChangeResult, CloudChange, reversed_order
-from gpustack.changes.run import run, stopping, without_a_write
+from gpustack.changes.journal import RunHead
+from gpustack.changes.run import recorded_run, run, stopping, without_a_write
 from gpustack.cloud.session import Refused, Unanswered
 from support.change_store import SetValue, Store, change
 
@@ -261,6 +266,27 @@ def test_a_signal_lets_the_change_in_progress_end() -> None:
         outcomes = run(changes, {"value": store}, Recorder(), stop=stop)
     assert [str(outcome.result) for outcome in outcomes] == ["done", "not begun"]
     assert arrived == [signal.SIGTERM]
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_a_signal_while_the_lock_is_released_is_reported_with_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended the process before the results were printed, and the lock stayed."""
+    released = []
+
+    @contextlib.contextmanager
+    def held(*arguments: Any, **options: Any) -> Iterator[None]:
+        yield
+        os.kill(os.getpid(), signal.SIGTERM)
+        released.append(True)
+
+    monkeypatch.setattr(lock, "held", held)
+    head = RunHead(id="1Z", command="flavor apply")
+    made, clients = [change("a", None, 1)], {"value": Store()}
+    ran = recorded_run(None, head, made, warn=pytest.fail, clients=clients, path=tmp_path / "1Z.jsonl")
+    assert ([outcome.result for outcome in ran.outcomes], ran.signals) == ([ChangeResult.DONE], [signal.SIGTERM])
+    assert released
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
