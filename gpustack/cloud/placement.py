@@ -412,25 +412,15 @@ def traits(cloud: Connection, provider: str) -> tuple[frozenset[str], int] | Non
         return frozenset(map(str, content["traits"])), int(content.get("resource_provider_generation") or 0)
 
 
-def add_trait(cloud: Connection, provider: str, trait: str) -> None:
-    """Create a trait if Placement does not know it, and add it to a provider.
+def set_trait(cloud: Connection, provider: str, trait: str, *, wanted: bool) -> None:
+    """Add a trait to a provider, or remove it; nova-compute, which changes others, keeps it.
+
+    Placement gets the trait if it does not know it, and keeps it.
 
     :raises CloudError: if Placement cannot be reached or refuses.
     """
-    session.request(cloud, "placement", "PUT", f"/traits/{trait}", f"create the trait {trait}", version=PROVIDERS)
-    _change_traits(cloud, provider, trait, wanted=True)
-
-
-def remove_trait(cloud: Connection, provider: str, trait: str) -> None:
-    """Remove a trait from a provider.
-
-    :raises CloudError: if Placement cannot be reached or refuses.
-    """
-    _change_traits(cloud, provider, trait, wanted=False)
-
-
-def _change_traits(cloud: Connection, provider: str, trait: str, *, wanted: bool) -> None:
-    """Replace the traits of a provider; nova-compute, which changes others, keeps them."""
+    if wanted:
+        session.request(cloud, "placement", "PUT", f"/traits/{trait}", f"create the trait {trait}", version=PROVIDERS)
     doing = "change the traits of a host"
     for _attempt in range(_ATTEMPTS):
         if (known := traits(cloud, provider)) is None:

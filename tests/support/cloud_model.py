@@ -94,11 +94,9 @@ class Hosts:
     def bearers(self, api: object, trait: str) -> frozenset[str]:
         return frozenset(self.traits.get(trait, ()))
 
-    def add_trait(self, api: object, provider: str, trait: str) -> None:
-        self.traits.setdefault(trait, set()).add(provider)
-
-    def remove_trait(self, api: object, provider: str, trait: str) -> None:
-        self.traits[trait].discard(provider)
+    def set_trait(self, api: object, provider: str, trait: str, *, wanted: bool) -> None:
+        bearers = self.traits.setdefault(trait, set())
+        (bearers.add if wanted else bearers.discard)(provider)
 
 
 @dataclass

@@ -173,6 +173,7 @@ class TraitChange(CloudChange):
     """Add a trait to the provider of a host, or remove it: the value is whether the provider has the trait."""
 
     object_kind: ClassVar[str] = "trait"
+    undone: ClassVar[str] = "removes it from the host, or adds it again; Placement keeps a trait that no host has"
     value: ClassVar[Any] = bool
     described: ClassVar[tuple[str, ...]] = ("host", "trait")
 
@@ -207,8 +208,7 @@ class TraitChange(CloudChange):
         return f"no other host has it, and flavors require it: {', '.join(flavors)}" if flavors else ""
 
     def carry_out(self, api: Connection) -> str:
-        change = placement.add_trait if self.wanted else placement.remove_trait
-        change(api, self.id, self.about["trait"])
+        placement.set_trait(api, self.id, self.about["trait"], wanted=self.wanted)
         return ""
 
     def permitted(self) -> str:

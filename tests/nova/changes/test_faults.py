@@ -228,7 +228,7 @@ def _trait(admin: Any) -> None:
     """Add it to a host, or remove it: there is no third value."""
     (provider,) = admin.placement.resource_providers(name="gpu3")
     has = provider.id in placement.bearers(admin, TRAIT)
-    (placement.remove_trait if has else placement.add_trait)(admin, provider.id, TRAIT)
+    placement.set_trait(admin, provider.id, TRAIT, wanted=not has)
 
 
 def _image(admin: Any) -> None:

@@ -9,7 +9,7 @@ import pytest
 from openstack.connection import Connection
 
 from gpustack.base.errors import ApplyError, CloudError
-from gpustack.cloud.placement import add_trait, bearers, listed, providers, remove_trait
+from gpustack.cloud.placement import bearers, listed, providers, set_trait
 from gpustack.cloud.placement import inventory as read
 from gpustack.cloud.placement import write_inventory as write
 from gpustack.cloud.session import Refused
@@ -99,15 +99,15 @@ class _Cloud:
 
 def test_traits_of_others_survive_a_conflict() -> None:
     placement = _Placement(conflicts=2)
-    add_trait(cast("Connection", _Cloud(placement)), "p", "CUSTOM_GPU_HOST")
+    set_trait(cast("Connection", _Cloud(placement)), "p", "CUSTOM_GPU_HOST", wanted=True)
     assert placement.traits == ["CUSTOM_2", "CUSTOM_3", "CUSTOM_GPU_HOST", "HW_CPU_X86_AVX"]
-    remove_trait(cast("Connection", _Cloud(placement)), "p", "CUSTOM_GPU_HOST")
+    set_trait(cast("Connection", _Cloud(placement)), "p", "CUSTOM_GPU_HOST", wanted=False)
     assert placement.traits == ["CUSTOM_2", "CUSTOM_3", "HW_CPU_X86_AVX"]
 
 
 def test_endless_conflicts_are_an_error() -> None:
     with pytest.raises(Refused, match="HTTP 409"):
-        add_trait(cast("Connection", _Cloud(_Placement(conflicts=9))), "p", "CUSTOM_GPU_HOST")
+        set_trait(cast("Connection", _Cloud(_Placement(conflicts=9))), "p", "CUSTOM_GPU_HOST", wanted=True)
 
 
 def test_a_refusal_is_not_an_unknown_trait() -> None:
