@@ -28,7 +28,6 @@ from gpustack.base import silence
 from gpustack.base.known_secrets import learn
 from gpustack.base.text import without_login
 from gpustack.cloud import reads
-from gpustack.cloud.session import UNAUTHORIZED
 
 if TYPE_CHECKING:
     import socket
@@ -44,6 +43,7 @@ FIRST_BYTE = 30.0
 AT_LEAST = 256
 """The bytes that an answer brings in the time for the first byte, again and again until it ends: one byte in five
 seconds breaks this limit, a long answer does not."""
+UNAUTHORIZED = 401
 MOST_BYTES = 128 << 20
 """The permitted size of an answer, without compression. One of a thousand instances has five MiB."""
 MOST_HEADERS = 1 << 20
@@ -272,23 +272,12 @@ class _Answer(http.client.HTTPResponse):
         self._paced.is_head = False
 
 
-class _Plain(HTTPConnection):
-    response_class = _Answer
+def _pool(pool: type, connection: type) -> Any:  # noqa: ANN401 - a class
+    """A pool of connections whose answers are of :class:`_Answer`."""
+    return type("Pool", (pool,), {"ConnectionCls": type("Connection", (connection,), {"response_class": _Answer})})
 
 
-class _Encrypted(HTTPSConnection):
-    response_class = _Answer
-
-
-class _PlainPool(HTTPConnectionPool):
-    ConnectionCls = _Plain
-
-
-class _EncryptedPool(HTTPSConnectionPool):
-    ConnectionCls = _Encrypted
-
-
-_POOLS = {"http": _PlainPool, "https": _EncryptedPool}
+_POOLS = {"http": _pool(HTTPConnectionPool, HTTPConnection), "https": _pool(HTTPSConnectionPool, HTTPSConnection)}
 
 
 def _reason(error: BaseException) -> str:
