@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from gpustack.configure.instance_shapes import InstanceShape
+from gpustack.configure.lint.subject import InstanceShape
 from gpustack.hosts.facts.model import Host
 from support.nova_hosts import host, raw
 

@@ -9,35 +9,11 @@ from dataclasses import dataclass, replace
 from gpustack.base.findings import Finding, Severity, worst
 from gpustack.configure import providers
 from gpustack.configure.installed.verdicts import Verdicts, compared
-from gpustack.configure.lint import (
-    agreement,
-    aliases,
-    compute,
-    compute_start,
-    devices,
-    filters,
-    networks,
-    options,
-    placement,
-    projects,
-    vendordata,
-)
+from gpustack.configure.lint import agreement, aliases, compute, devices, options, projects, scheduling, vendordata
 from gpustack.configure.lint.subject import CHECKS, LintSubject
 from gpustack.configure.reading import Read, read
 
-FAMILIES = (
-    options,
-    aliases,
-    devices,
-    networks,
-    agreement,
-    filters,
-    placement,
-    projects,
-    compute_start,
-    compute,
-    vendordata,
-)
+FAMILIES = (options, aliases, devices, agreement, scheduling, projects, compute, vendordata)
 """The modules with checks, in the order of the report."""
 _WORDS = {Severity.ERROR: "Failure", Severity.WARNING: "Warning"}
 

@@ -1,10 +1,11 @@
-"""Checks of device_spec: each entry by itself, and against the facts of its hosts."""
+"""Checks of device_spec: each entry by itself, against the facts of its hosts, and against the networks of the spec."""
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.base.text import listed
 from gpustack.configure.coverage import what_is
@@ -34,6 +35,7 @@ _MISTAKEN = {
 _NEEDS_REPORT = ("resource_class", "traits")
 _REMOTE = 25
 """The release that added remote_managed."""
+_SHOWN = 8
 
 
 @check(_TITLE)
@@ -246,8 +248,7 @@ def _placed(subject: LintSubject) -> Iterator[tuple[Source, Host, dict[str, Devi
     for source in subject.serving("compute"):
         lines = [line for line in subject.devices_of(source) if line.spec and not _remote(subject, line)]
         for host in subject.hosts_of(source) if lines else ():
-            found = matched([line.spec for line in lines if line.spec], host)
-            yield source, host, {address: lines[index] for address, index in found.items()}
+            yield source, host, _first(lines, host)
 
 
 def _reported(subject: LintSubject, source: Source, *lines: DeviceLine) -> bool:
@@ -291,3 +292,57 @@ def mixed(subject: LintSubject) -> Iterator[Finding]:
         for card, lines in by_card.items():
             by_address = {address: lines[address].data for address in sorted(lines)}
             yield from different_traits(lines[min(lines)].place, host.hostname, card, by_address)
+
+
+@check("Networks of the spec")
+def networks(subject: LintSubject) -> Iterator[Finding]:
+    """Virtual functions of the spec's networks that no entry matches, or one with another physical network."""
+    computes = subject.serving("compute")
+    sources_of = by_key((host.hostname, source) for source in computes for host in subject.hosts_of(source))
+    for host in subject.hosts:
+        sources = sources_of.get(host.hostname, [])
+        yield from _missing(subject, sources, host)
+        for source in sources:
+            yield from _different(subject, source, host)
+
+
+def _missing(subject: LintSubject, sources: list[Source], host: Host) -> Iterator[Finding]:
+    """Virtual functions that no configuration of the host offers: one that serves several hosts may lack entries."""
+    if not sources:
+        return
+    found = {address for source in sources for address in _first(subject.devices_of(source), host)}
+    ports = subject.ports.get(host.hostname, {})
+    missing = by_key((network, address) for address, (network, _) in ports.items() if address not in found)
+    own = min(sources, key=lambda source: len(subject.hosts_of(source)))
+    for network, addresses in missing.items():
+        yield finding(
+            Code.NETWORK_NOT_OFFERED,
+            place=own.label,
+            network=network,
+            host=host.hostname,
+            functions=listed(addresses, _SHOWN),
+        )
+
+
+def _different(subject: LintSubject, source: Source, host: Host) -> Iterator[Finding]:
+    ports = subject.ports.get(host.hostname, {})
+    found = ((a, line, *ports[a]) for a, line in _first(subject.devices_of(source), host).items() if a in ports)
+    wrong = (entry for entry in found if entry[1].data.get("physical_network") != entry[3])
+    different = by_key(((line, network, expected), address) for address, line, network, expected in wrong)
+    for (line, network, expected), addresses in different.items():
+        actual = line.data.get("physical_network")
+        yield finding(
+            Code.PHYSICAL_NETWORK_DIFFERS,
+            place=line.place,
+            network=network,
+            host=host.hostname,
+            functions=listed(addresses, _SHOWN),
+            actual="no physical network" if actual is None else f"the physical network {actual}",
+            expected=expected,
+        )
+
+
+def _first(lines: Sequence[DeviceLine], host: Host) -> dict[str, DeviceLine]:
+    """The first entry that matches each function that a host offers."""
+    of_specs = [(line.spec, line) for line in lines if line.spec is not None]
+    return {address: of_specs[index][1] for address, index in matched([spec for spec, _ in of_specs], host).items()}

@@ -9,7 +9,6 @@ from typing import Any, Literal, Self
 from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.configure.desired import Ports, markers_of, ports
-from gpustack.configure.instance_shapes import InstanceShape, shapes
 from gpustack.configure.packing import Advised, advised, gpus_of, requested
 from gpustack.configure.providers import ProviderFiles
 from gpustack.configure.sources import FILTERS, SERVICES, HostNames, Source, values
@@ -20,14 +19,54 @@ from gpustack.nova_options.device_spec import DeviceSpec
 from gpustack.nova_options.options import Option, OptionTable, Release
 from gpustack.nova_options.pci_values import EntryError, alias_of, specs_of, traits
 from gpustack.nova_options.scheduler import wanted_stage
+from gpustack.spec.extra_specs import CPU_POLICY, PAGE_SIZE, TPM_VERSION
 from gpustack.spec.model import Spec
-from gpustack.spec.requests import restricted
+from gpustack.spec.requests import Entry, entries, restricted
 from gpustack.spec.tenancy import Tenancy
 from gpustack.spec.vgpu_use import frameworks
 
 ALIAS = releases.option("pci/alias")
 REPORT = releases.option("pci/report_in_placement")
 SCHEDULE = releases.option("filter_scheduler/pci_in_placement")
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstanceShape:
+    """What the instances of a flavor need of nova-compute. A size is None if the facts of hosts decide (``auto``).
+
+    :ivar cpu_policy: ``hw:cpu_policy``; shared by default.
+    :ivar page_size: ``hw:mem_page_size``.
+    :ivar nodes: the number of NUMA nodes.
+    :ivar tpm: whether they have a virtual TPM.
+    """
+
+    flavor: str
+    gpus: int
+    vcpus: int | None = None
+    ram_mib: int | None = None
+    cpu_policy: str = "shared"
+    page_size: str | None = None
+    nodes: int | None = 1
+    tpm: bool = False
+
+
+def shapes(spec: Spec) -> tuple[InstanceShape, ...]:
+    """The shapes of all flavors of a spec."""
+    return tuple(map(_shape, entries(spec)))
+
+
+def _shape(entry: Entry) -> InstanceShape:
+    flavor = entry.flavor
+    return InstanceShape(
+        flavor=entry.name,
+        gpus=entry.count,
+        vcpus=entry.size("vcpus"),
+        ram_mib=entry.size("ram"),
+        cpu_policy=flavor.cpu_policy or flavor.extra_specs.get(CPU_POLICY, "shared"),
+        page_size=flavor.mem_page_size or flavor.extra_specs.get(PAGE_SIZE),
+        tpm=flavor.tpm or TPM_VERSION in flavor.extra_specs,
+        nodes=None if flavor.numa.nodes == "auto" else flavor.numa.nodes or 1,
+    )
 
 
 def about_key(of: Literal["alias", "device_spec"], key: str, near: str | None, release: Release) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpustack.configure.instance_shapes import InstanceShape, shapes
+from gpustack.configure.lint.subject import InstanceShape, shapes
 from gpustack.spec.load import parse_spec
 
 SPEC = """
