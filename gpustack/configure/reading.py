@@ -52,13 +52,16 @@ def _of_tool(argument: str, unread: list[Finding]) -> list[Source] | None:
 
     :param unread: gets the findings about parts that are not known.
     """
+    from gpustack.configure.deployment import kolla, openstack_ansible, openstack_helm, rhoso
+
     services, text = split(argument)
-    paths = [Path(part) for part in text.split(":")]
+    paths, known = [Path(part) for part in text.split(":")], len(unread)
     if not services and len(paths) == 1 and paths[0].is_dir():
-        return _rendered(paths[0], unread) or None
+        return _rendered(paths[0], unread) or ([] if len(unread) > known else None)
+    ignored = (path for path in paths if path.name == "nova.conf" and kolla.is_usual(path.parent))
+    unread += [finding(Code.OVERRIDE_IGNORED, place=str(path)) for path in ignored]
     if not all(path.suffix in (".yaml", ".yml") and path.is_file() for path in paths):
         return None
-    from gpustack.configure.deployment import openstack_ansible, openstack_helm, rhoso
     from gpustack.configure.rendered import documents
 
     read = {path: documents(path) for path in paths}

@@ -48,9 +48,9 @@ SUPER_CONDUCTOR = "super-conductor"
 READERS = (*SERVICES, SUPER_CONDUCTOR)
 _NAMES = {"cpu": "compute", "libvirt": "compute", "cell-conductor": "conductor", "api-wsgi": "api"}
 _PREFIXES = ("nova", PLACEMENT, DROP_IN)
-_OTHER_SERVICES: tuple[str, ...] = ("nova-novncproxy", "nova-serialproxy", "nova-spicehtml5proxy", "nova-metadata")
-_OTHER_SERVICES += ("nova-compute-ironic", "nova-compute-fake", "nova-libvirt", "nova-ssh")
-_OTHER_SERVICES += ("nova-api-bootstrap", "nova-cell-bootstrap")
+OTHER_SERVICES: tuple[str, ...] = ("nova-novncproxy", "nova-serialproxy", "nova-spicehtml5proxy", "nova-metadata")
+OTHER_SERVICES += ("nova-compute-ironic", "nova-compute-fake", "nova-libvirt", "nova-ssh")
+OTHER_SERVICES += ("nova-api-bootstrap", "nova-cell-bootstrap")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,7 +235,7 @@ def _of_hosts(path: Path) -> list[Path]:
     found: list[Path] = []
     for directory in sorted(path.iterdir()) if path.is_dir() else ():
         inner = (directory, directory / "etc/nova", directory / "etc/nova/nova.conf.d")
-        if directory.is_dir() and not directory.name.endswith(".d") and not directory.name.startswith(_OTHER_SERVICES):
+        if directory.is_dir() and not directory.name.endswith(".d") and not directory.name.startswith(OTHER_SERVICES):
             found += [candidate for candidate in inner if any(candidate.glob("*.conf"))][:1]
     return [d for d in found if any(f.name.startswith(_PREFIXES) for f in (d, *d.glob("*.conf")))] or found
 

@@ -6,7 +6,7 @@ kolla-ansible merges one ``nova.conf`` for each service from a list of files (``
 is merged in the same way, with the overrides in ``placement.conf`` and ``placement``.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -16,7 +16,7 @@ from gpustack.base.files import read_text
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.configure.rendered import Job, RenderedFile, Tool, template
 from gpustack.configure.sections import ConfigSection, sections
-from gpustack.configure.sources import PLACEMENT, SERVICES, Source, carried, kinds
+from gpustack.configure.sources import OTHER_SERVICES, PLACEMENT, SERVICES, Source, carried, kinds
 from gpustack.nova_options import releases
 from gpustack.nova_options.config import NovaConfiguration, foreign, read_files
 from gpustack.nova_options.markers import BEGIN, BLAZAR, END
@@ -110,8 +110,15 @@ def _dependencies(environment: Path) -> list[str]:
     return [name for name in entries(data, "dependencies") if isinstance(name, str) and "\0" not in name]
 
 
+def is_usual(directory: Path) -> bool:
+    """Whether it has the overrides for Nova: the file for all services, nova.conf, is in the directory above."""
+    return directory.resolve().parts[-3:] == ("kolla", "config", "nova")
+
+
 def has_overrides(directory: Path) -> bool:
     """Whether a directory has overrides of services, and beside them or above those of single hosts or of all."""
+    if is_usual(directory):
+        return any(directory.rglob("*.conf"))
     if (directory / "nova.conf").exists() or not any(directory.glob("nova-*.conf")):
         return False
     of_all = directory.name == "nova" and any(_at(directory, name).is_file() for name in _OF_ALL)
@@ -164,7 +171,17 @@ def inspected(
     sources += [
         source(PLACEMENT, [*_OF_PLACEMENT, f"../placement/{host}/placement.conf"], host) for host in sorted(of_hosts)
     ]
-    return tuple(source for source in sources if source.configuration.settings), findings
+    ignored = tuple(_ignored(configurations, {file for s in sources for file in s.configuration.files}))
+    return tuple(source for source in sources if source.configuration.settings), findings + ignored
+
+
+def _ignored(configurations: Mapping[Path, NovaConfiguration], read: Collection[str]) -> Iterator[Finding]:
+    """Files with options for GPUs under names that kolla-ansible does not read."""
+    names = {name for option in releases.all_options() for name in (option.path, *option.old_names)}
+    for path, configuration in configurations.items():
+        lines = [setting for setting in configuration.settings if setting.path in names]
+        if lines and str(path) not in read and not path.name.startswith(OTHER_SERVICES):
+            yield finding(Code.OVERRIDE_IGNORED, place=lines[0].place)
 
 
 def _at(directory: Path, name: str) -> Path:

@@ -213,3 +213,29 @@ def test_overrides_for_one_service_of_one_host_are_merged(tmp_path):
     there(tmp_path, {"nova-api.conf": f"[pci]\nalias = {FPGA}\n", "gpu01/nova-compute.conf": "[pci]\nalias = {}\n"})
     report = lint([str(tmp_path / NOVA)], LintSubject(release=releases.release("2025.2")))
     assert ("GPU342", "gpu01") in {(f.code, f.message.rpartition("/")[2]) for f in report.findings}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "ignored"),
+    [
+        ("nova.conf", DEVICES, True),
+        ("nova_compute.conf", DEVICES, True),
+        ("ctl01/nova-api.conf", f"[pci]\nalias = {FPGA}\n", True),
+        ("multipath.conf", "[defaults]\nuser_friendly_names = no\n", False),
+        ("nova-novncproxy.conf", "[pci]\nalias = {}\n", False),
+        ("gpu01/nova.conf", DEVICES, False),
+    ],
+)
+def test_a_file_that_kolla_ansible_ignores_is_reported(tmp_path, name, text, ignored):
+    """Guides put `[pci]` into `/etc/kolla/config/nova/nova.conf`, and lint checked it as nova.conf of all services."""
+    there(tmp_path, {name: text})
+    subject, file = LintSubject(release=releases.release("2025.2")), str(tmp_path / NOVA / name)
+    expected = [("GPU376", f"{file}:2")] if ignored else []
+    for directory in (tmp_path / NOVA, tmp_path / NOVA / "..", tmp_path):
+        found = lint([str(directory)], subject).findings
+        assert [(f.code, f.place.replace("/..", "")) for f in found if f.code == "GPU376"] == expected
+    assert codes(rendered(tmp_path, "kolla"), "GPU376") == (
+        [("GPU376", f"{name.rpartition('/')[2]}:2")] if ignored else []
+    )
+    alone = [f.place for f in lint([file], subject).findings if f.code == "GPU376"]
+    assert alone == ([file] if name == "nova.conf" else [])
