@@ -107,7 +107,7 @@ gpustack cloud apply change.plan --yes"""
             super().take_action(parsed_args)
 
     def _carry_out_saved(self, parsed_args: argparse.Namespace) -> None:
-        path = parsed_args.spec
+        path, self.reads_plan = parsed_args.spec, True
         plan, changes = load(path, kinds())
         if plan.cloud.key != self.place(parsed_args).key:
             what = f"the plan is for another cloud: {plan.cloud}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -22,7 +23,7 @@ from gpustack.base.host_groups import host_groups, pattern, total
 from gpustack.base.text import listed, printable
 from gpustack.cli import decoration, environment
 from gpustack.cli.inventory import add_inventory, add_limit, expanded, inventory, inventory_hosts
-from gpustack.cli.next_steps import IN_TEXT, PLACEHOLDER, arguments, step_of
+from gpustack.cli.next_steps import IN_TEXT, PLACEHOLDER, SPEC, arguments, step_of
 from gpustack.cli.options import Once, add_snapshot, option, port, positive, seconds
 from gpustack.cli.progress import reading
 from gpustack.cli.registry import command_class, gpustack_name, typed
@@ -65,12 +66,14 @@ class Command(command.Command):
     :cvar streams: whether it prints while it works, until it is interrupted; such output has no pager.
     :ivar to_do: whether the command has found something to do, for ``--exit-code``.
     :ivar outcome: an outcome of :data:`gpustack.cli.next_steps.NEXT` that only the command knows.
+    :ivar reads_plan: whether a saved plan is in place of the spec.
     """
 
     epilog = ""
     streams = False
     to_do = False
     outcome = ""
+    reads_plan = False
     _noted: tuple[Finding, ...] = ()
     _findings: Sequence[Finding] = ()
     _gathered: Gathered
@@ -267,10 +270,17 @@ class Command(command.Command):
         """A text whose commands have the options of this one that they have too: they work as printed."""
 
         def one(command: re.Match[str]) -> str:
-            given = PLACEHOLDER.sub(lambda p: "" if self._values.get(p[1].replace("-", "_")) else p[0], command[2])
-            return (line + given) if (line := self.following(command[1], {}, given)) else command[0]
+            of_cloud = self._values.get("os_cloud") or os.environ.get("OS_CLOUD")
+            own = {
+                name for name, value in {**self._values, "os_cloud": of_cloud}.items() if value and value is not True
+            }
+            given = PLACEHOLDER.sub(lambda p: "" if p[1].replace("-", "_") in own else p[0], command[2])
+            line = self.following(command[1], {}, given)
+            return command[0] if line is None else line + SPEC.sub("", given)
 
-        return IN_TEXT.sub(one, text)
+        before, *step = text.partition("Next: ")
+        has_any = not self._values.keys().isdisjoint(("spec", "os_cloud")) or environment.spec_at_hand()
+        return "".join((IN_TEXT.sub(one, before), *step)) if has_any else text
 
     def following(self, name: str, own: Mapping[str, object], given: str | None = None) -> str | None:
         """Another command as one types it, with its own arguments and those of this one; None if it can't get all."""
@@ -278,7 +288,8 @@ class Command(command.Command):
             parser = command_class(name)(self.app, self.app_args, cmd_name=name).get_parser(name)
             self._parsers = {**self._parsers, name: parser}
         chosen = {option: getattr(self.app_args, name, None) for option, name in _OF_OPENSTACK.items()}
-        words = arguments(own, self._values, self._parser.get_default, self._parsers[name], given)
+        values = {**self._values, "spec": None} if self.reads_plan and given is not None else self._values
+        words = arguments(own, values, self._parser.get_default, self._parsers[name], given)
         return None if words is None else f"{typed(name, chosen, openstack=self.in_openstack)} {words}".rstrip()
 
     def _generate_columns_and_selector(

@@ -9,21 +9,36 @@ from collections.abc import Callable, Mapping
 
 from gpustack.base.files import data_table
 from gpustack.base.text import quoted
+from gpustack.cli.environment import spec_at_hand
 
 NEXT: Mapping[str, Mapping[str, str]] = data_table("next_steps.toml")
-IN_TEXT = re.compile(
-    r"gpustack (cleanup (?:plan|apply|explain)|gpu (?:list|show|disable|enable)|why (?:flavor|host|instance))\b"
-    r"(?! does| shows)([^`;\n]*)"
-)
+IN_TEXT = re.compile(rf"gpustack ({'|'.join(sorted(NEXT, reverse=True))})\b(?! does| shows)([^`;\n]*)")
 """A command in a text, and its own arguments."""
 PLACEHOLDER = re.compile(r" --([a-z-]+) [A-Z]+\b")
+SPEC = re.compile(r"(?<!--spec) SPEC\b")
 _EQUIVALENT = {"private_key": "identity", "identity": "private_key"}
 """Options with another name in the next command."""
 _DROPPED = frozenset({"check", "diff", "yes", "journal", "log", "formatter", "format", "columns", "sort_columns"})
 """Options that the next command does not get."""
 _PRIVATE = frozenset({"db_url", "extra_vars"})
 """Options whose values may be secret: without them, the next command would be another one, so it is not printed."""
-_CHOICES = ("out", "metrics", "findings", "exit_code", "host", "instance", "project", "users", "model", "state")
+_SHARED = {
+    *("spec", "snapshot", "hosts", "paths", "local", "root", "os_cloud", "config_file", "region", "cell", "reason"),
+    *("release", "deployment", "path", "grace", "stopped", "stuck_after", "service_down_time", "unblock"),
+    *(
+        "inventory",
+        "limit",
+        "user",
+        "port",
+        "identity",
+        "private_key",
+        "ssh_config",
+        "known_hosts",
+        "sudo",
+        "no_hypervisor",
+    ),
+}
+"""What a command in a text gets: hosts, cloud, files and how to read them. The text chooses what the command does."""
 _SOURCES = ("root", "kernel_log")
 """Hosts that only some commands can read."""
 _READ_HERE = frozenset({"local", "root", "snapshot"})
@@ -68,24 +83,41 @@ def arguments(
     known = {action.dest for action in following._actions}
     if any(values.get(name) for name in _PRIVATE) or any(values.get(n) and n not in known for n in _SOURCES):
         return None
-    words: list[str] = []
+    words, named = list[str](), own.keys() | {name for name in _READ_HERE if f"--{name}" in (typed or "")}
     for action in sorted(following._actions, key=lambda action: bool(action.option_strings)):
-        name, spelled = action.dest, {*action.option_strings}
-        if typed is not None and (not spelled or name in _CHOICES or spelled.intersection(typed.split())):
+        name = action.dest
+        if typed is not None and _is_typed(action, typed, following):
             continue
         given = name if name in values else _EQUIVALENT.get(name, name)
         value = values.get(given) if given not in _DROPPED and values.get(given) != defaults(given) else None
-        value = own.get(name, value)
-        value = None if name in _REPLACED and _READ_HERE & own.keys() and name not in own else value
-        if value in (None, False, []) and not action.option_strings and action.required:
+        again = name == "snapshot" and (following.prog == "scan" or "--sudo" in (typed or ""))  # reads hosts again
+        value = own.get(name, value) if typed is None or (name in _SHARED and not again) else None
+        if value is None and typed is not None and (name, action.option_strings) == ("spec", []):
+            value = spec_at_hand()
+        value = None if name in _REPLACED and _READ_HERE & named and name not in named else value
+        if value in (None, False, []) and not action.option_strings and action.required and action.nargs != "*":
             return None
         words += _words(action, value)
     return " ".join(map(quoted, words))
 
 
+def _is_typed(action: argparse.Action, text: str, parser: argparse.ArgumentParser) -> bool:
+    """Whether a command in a text, which has these arguments, has an argument already."""
+    words, takes_value = list[str](), False
+    for word in re.findall(r"'[^']*'|\S+", text):
+        option = parser._option_string_actions.get(word)
+        if option is action:
+            return True
+        if not (option or takes_value):
+            words.append(word)
+        takes_value = option is not None and option.nargs != 0
+    is_open = words in ([], ["SPEC"]) or (action.dest, words[0]) == ("spec", "SPEC")
+    return not (action.option_strings or is_open)
+
+
 def _words(action: argparse.Action, value: object) -> list[str]:
     """An argument as the command line has it."""
-    if value in (None, "", []):
+    if value in (None, "", []) or (action.nargs == 0 and isinstance(value, list)):  # --hosts is no list of hosts
         return []
     several = value if isinstance(value, list | tuple) else [value]
     texts = ["/".join(one) if isinstance(one, tuple) else str(one) for one in several]  # a tuple is HOST/ADDRESS

@@ -4,11 +4,12 @@ import argparse
 import functools
 import importlib.metadata
 import json
+import re
 import shlex
 
 import pytest
 
-from gpustack.base.findings import Code, finding
+from gpustack.base.findings import Code, definitions, finding
 from gpustack.cli.app import Gpustack, main
 from gpustack.cli.next_steps import NEXT, arguments, step_of
 from gpustack.cli.registry import command_class
@@ -54,9 +55,7 @@ def test_the_next_command_is_accepted(command: str, row: str) -> None:
     assert step[0] in COMMANDS
     following = parser_of(step[0])
     words = arguments(step[1], values, parser_of(command).get_default, following)
-    if words is None:  # it needs what the present command does not have
-        assert (command, step[0]) in {("image set", "image check")}
-        return
+    assert words is not None
     reached = vars(following.parse_args(shlex.split(words)))
     for name, value in reached.items():
         if name in values and name not in step[1] and name not in ("check", "diff"):
@@ -216,3 +215,60 @@ def test_a_refused_plan_leads_to_its_explanation(tmp_path, capsys) -> None:
     (tmp_path / "s.yaml").write_text(SPEC)
     assert main(["host", "plan", str(tmp_path / "s.yaml"), "--snapshot", str(SNAPSHOTS / "shared-nic.json")]) == 13
     assert "\nNext: gpustack explain GPU" in capsys.readouterr().err
+
+
+PRESENT = (
+    ("nova render", "s.yaml --snapshot h.json"),
+    ("nova lint", "rendered --spec s.yaml --release 2025.2"),
+    ("host plan", "s.yaml gpu01 --sudo"),
+    ("host apply", "s.yaml --local"),
+    ("flavor apply", "s.yaml --os-cloud c --prune --replace x"),
+    ("gpu list", "--config-file n.conf --os-cloud c --host gpu01"),
+    ("health", "gpu01 --sudo"),
+    ("topology", "--snapshot h.json gpu01"),
+    ("cleanup plan", "--config-file n.conf --grace 5 --class B"),
+)
+
+
+@pytest.mark.parametrize(("name", "given"), PRESENT)
+def test_commands_in_the_texts_of_findings_are_accepted(name: str, given: str) -> None:
+    """Each remedy, as each kind of command completes it."""
+    command = command_class(name)(Gpustack(), None, cmd_name=name)
+    command._values = vars(command.get_parser(name).parse_args(given.split()))
+    of_present = {word for word in given.split() if "." in word or word == "gpu01"}
+    completed = 0
+    words_of = {"klass": "B", "letter": "B", "address": "0000:84:00.0"}
+    for found in definitions().values():
+        text = re.sub(r"\{(\w+)\}", lambda name: words_of.get(name[1], "x"), f"{found.message}; {found.remedy}")
+        assert command.completed(command.completed(text)) == command.completed(text)
+        commands = re.findall("`gpustack ([^`…]*)`", command.completed(text))
+        for before, line in zip(re.findall("`gpustack ([^`…]*)`", text), commands, strict=True):
+            words = shlex.split(line.replace("ADDRESS", "0000:84:00.0"))
+            known = next(known for known in sorted(COMMANDS, reverse=True) if f"{line} ".startswith(f"{known} "))
+            if line != before and words[-1] not in ("--kernel-log", "--save", "--with-nova", "--simulate"):
+                completed += 1
+                parser_of(known).parse_args(words[len(known.split()) :])
+                assert "--prune" in before.split() or "--prune" not in words
+                assert of_present & {*words} or "--" in line, (before, line)
+    assert completed > 20
+
+
+def test_a_text_gets_the_spec_and_the_hosts_of_the_present_command(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = command_class("host plan")(Gpustack(), None, cmd_name="host plan")
+    given = ["s.yaml", "gpu01", "--snapshot", "h.json", "--adopt"]
+    command._values = vars(command.get_parser("host plan").parse_args(given))
+    for text, completed in (
+        ("host apply --reboot", "host apply s.yaml gpu01 --reboot"),
+        ("image set SPEC IMAGE", "image set s.yaml --snapshot h.json IMAGE"),
+        ("scan HOST --save FILE", "scan HOST --save FILE"),  # the facts that h.json has are too old
+        ("flavor apply SPEC", "flavor apply s.yaml --snapshot h.json"),
+        ("why instance", "why instance"),
+        ("host plan SPEC HOST", "host plan s.yaml --snapshot h.json HOST"),
+    ):
+        assert command.completed(f"use `gpustack {text}`") == f"use `gpustack {completed}`"
+    assert command.completed("Next: gpustack host apply x.yaml") == "Next: gpustack host apply x.yaml"
+    command.reads_plan = True  # s.yaml is a saved plan
+    assert command.completed("`gpustack flavor apply SPEC`") == "`gpustack flavor apply SPEC`"
+    (tmp_path / "gpustack.yaml").write_text(SPEC)
+    assert "flavor apply gpustack.yaml" in command.completed("`gpustack flavor apply SPEC`")
