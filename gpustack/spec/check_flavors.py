@@ -105,7 +105,12 @@ def _sizes(document: Document, path: Path, flavor: Mapping[str, Any]) -> Iterato
 
 
 def _extra_specs(document: Document, path: Path, flavor: Mapping[str, Any]) -> Iterator[Problem]:
-    for key in mapping(flavor, "extra_specs"):
+    for key, value in mapping(flavor, "extra_specs").items():
+        if re.match(r"trait[^:]*:", key) and isinstance(value, str) and value not in keys.TRAIT_VALUES:
+            guess = nearest(value, keys.TRAIT_VALUES)
+            message = f"expected {' or '.join(keys.TRAIT_VALUES)}, found {quoted(value)}: Nova ignores or refuses it"
+            yield document.problem((*path, "extra_specs", key), message, suggestion=guess and quoted(guess))
+            continue
         if key == keys.ALIAS:
             message = f"gpustack derives {key} from the flavor's model and count"
         elif key.startswith(f"{RESOURCES}{MARKERS}"):

@@ -19,6 +19,7 @@ NAMESPACE = "gpustack:"
 """The prefix of gpustack's own extra specs."""
 TRAIT, REQUIRED = "trait:", "required"
 """``trait:NAME = required``: the host must have the trait."""
+TRAIT_VALUES = (REQUIRED, "forbidden")
 
 
 def alias_value(gpus: Mapping[str, int]) -> str:
