@@ -22,7 +22,6 @@ from gpustack.base.text import listed
 from gpustack.configure import preflight, vendordata, vgpus
 from gpustack.configure.coverage import proof
 from gpustack.configure.packing import Advised, Requested, advised, gpus_by_alias, requested
-from gpustack.configure.selection import moves
 from gpustack.hosts.facts.model import Function, Host
 from gpustack.nova_options import releases
 from gpustack.nova_options.aggregates import BY_PROJECT
@@ -221,7 +220,7 @@ def wanted(spec: Spec, hosts: Sequence[Host], *, release: Release) -> DesiredCon
     findings = list(preflight.doubts(spec, judged, release, mode, counts, mediated=models))
     several = [target for decided in of_host.values() if len(decided.gpus) > 1 for target in decided.judged.offered]
     for alias in aliases if mode == "schedule" else ():
-        findings += moves(spec, alias.name, alias.vendor_id, alias.product_id, alias.device_type, several)
+        findings += preflight.moves(spec, alias.name, alias.vendor_id, alias.product_id, alias.device_type, several)
     findings += [found for decided in of_host.values() for found in decided.findings]
     return DesiredConfig(
         release=release,

@@ -6,6 +6,7 @@ Existing lines that Nova reads in addition to the rendered ones, or that overrid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
+from typing import Any
 
 from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, Severity, finding
@@ -183,6 +184,7 @@ def _in_the_way(
             if _of_one_host(setting, directories) and not _right(setting, option, wanted):
                 yield _about(setting, Code.OVERRIDDEN_BY_LATER_FILE)
     yield from _available(existing, wanted)
+    yield from _types_replaced(existing, wanted, HostNames(hosts))
 
 
 def _aliases(
@@ -243,16 +245,12 @@ def _alias_in_the_way(setting: Setting, wanted: DesiredConfig) -> Iterator[Findi
     except EntryError as error:
         yield error.finding(setting.place, "alias")
         return
-    for own_alias in wanted.aliases:
-        if str(alias.get("name", "")).strip() != own_alias.name:
-            continue
-        same = {**alias, "name": own_alias.name} == own_alias.to_dict()
-        if same and wanted.placement != "schedule":
-            yield _about(setting, Code.FOREIGN_LINE_IN_FORCE, why=": the same alias twice")
-        else:
-            why = "" if same else ", and not the same"
-            yield _about(setting, Code.ALIAS_DEFINED_ELSEWHERE, alias=own_alias.name, why=why)
-        return
+    own = [entry for entry in wanted.aliases if entry.name == str(alias.get("name", "")).strip()]
+    same = any({**alias, "name": entry.name} == entry.to_dict() for entry in own)
+    if same and wanted.placement != "schedule":
+        yield _about(setting, Code.FOREIGN_LINE_IN_FORCE, why=": the same alias twice")
+    elif own:
+        yield _about(setting, Code.ALIAS_DEFINED_ELSEWHERE, alias=own[0].name, why=", and not the same" * (not same))
 
 
 def _device_in_the_way(
@@ -279,6 +277,23 @@ def _device_in_the_way(
         yield _about(setting, Code.FOREIGN_LINE_IN_FORCE, why=why)
 
 
+def _types_replaced(existing: Existing, wanted: DesiredConfig, names: HostNames) -> Iterator[Finding]:
+    """Types of mediated devices that the operator offers on other cards: the rendered list replaces theirs."""
+    option, table = mediated.list_option(wanted.release), releases.table(wanted.release)
+    lines = [(source, setting) for source, setting in existing.effective(option) if not setting.unknown]
+    for source, setting, host in ((*line, host) for line in lines for host in names.having(line[0])):
+        rendered = wanted.mediated.get(host.hostname, ())
+        shared = {address for section in rendered for address in section.addresses}
+        types = dict.fromkeys(values(setting.value)).keys() - {section.type for section in rendered}
+        for type_ in sorted(types) if rendered else ():
+            of_type = table.find(mediated.group_of(type_.lower(), wanted.release), "device_addresses")
+            line = source.configuration.last(of_type) if of_type else None
+            able = (f.address for f in host.pci if any(kind.number == type_ for kind in f.vgpu_types))
+            if cards := sorted({*(values(line.value) if line else able)} - shared):
+                about: dict[str, Any] = {"type": type_, "host": host.hostname, "cards": listed(cards, 5)}
+                yield finding(Code.VGPU_TYPE_REPLACED, place=setting.place, **about)
+
+
 def _later(existing: Existing, wanted: DesiredConfig, own_file: str, *, drop_in: bool) -> Iterator[Finding]:
     """Files that are read after gpustack's drop-in and override it, or may do so.
 
@@ -296,8 +311,8 @@ def _later(existing: Existing, wanted: DesiredConfig, own_file: str, *, drop_in:
                 continue
             for setting in foreign(source.configuration.named_last().effective(option)):
                 if not _right(setting, option, wanted) and not in_drop_in(setting.file):
-                    values_kept = kept(source, setting, wanted) if option.name == FILTERS.name else _types(wanted)
-                    value = ",".join(values_kept) if option.kind == "list" else "true"
+                    lists = [kept(source, setting, wanted)] if option.name == FILTERS.name else _types(wanted)
+                    value = " or ".join(map(",".join, lists)) if option.kind == "list" else "true"
                     grave = Severity.ERROR if source.with_files else None
                     yield _about(setting, Code.LINE_DECIDES_WITH_CONFIG_FILE, severity=grave, value=value)
 
@@ -323,13 +338,14 @@ def _of_one_value(wanted: DesiredConfig) -> Iterator[Option]:
         yield mediated.list_option(wanted.release)
 
 
-def _types(wanted: DesiredConfig) -> Sequence[str]:
-    return tuple(dict.fromkeys(section.type for types in wanted.mediated.values() for section in types))
+def _types(wanted: DesiredConfig) -> list[tuple[str, ...]]:
+    """The lists of types that hosts get."""
+    return list(dict.fromkeys(tuple(s.type for s in types) for types in wanted.mediated.values() if types))
 
 
 def _right(setting: Setting, option: Option, wanted: DesiredConfig) -> bool:
     if option.group == "devices":
-        return tuple(values(setting.value)) == _types(wanted)
+        return values(setting.value) in _types(wanted)
     if option.kind == "list":
         return set(wanted.filters) <= set(values(setting.value))
     return setting.value.lower() in releases.TRUE

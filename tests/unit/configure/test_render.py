@@ -390,3 +390,17 @@ def test_only_what_was_asked_for():
     files = rendered("drop-in", services=("scheduler",)).files
     assert [(f.target, f.services) for f in files] == [("control", ("scheduler",))]
     assert "alias" not in files[0].text
+
+
+def test_each_line_of_a_shared_alias_may_be_the_equal_one(tmp_path):
+    """Two models have one alias: a line of the operator that equals the second one was said to differ."""
+    text = SPEC.replace("alias: A100", "alias: gpu").replace("numa_policy: required", "alias: gpu")
+    text = text.replace("RELEASE", "2025.2").replace("PLACEMENT", "off")
+    desired = wanted(parse_spec(text, "gpustack.yaml"), HOSTS, release=releases.release("2025.2"))
+    lines = [line for line in desired.alias_lines if '"gpu"' in line]
+    assert len(lines) == 2
+    for line, code in ((lines[0], "GPU312"), (lines[1], "GPU312"), (lines[1].replace("type-", "TYPE-"), "GPU313")):
+        (tmp_path / "nova-api.conf").write_text(f"[pci]\nalias = {line}\n", encoding="utf-8")
+        existing = Existing(named=read_sources([str(tmp_path / "nova-api.conf")]))
+        found = render(desired, existing=existing, hosts=HOSTS).findings
+        assert [f.code for f in found if f.code in ("GPU312", "GPU313")] == [code]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -362,3 +363,38 @@ def test_types_of_one_card_are_offered_only_if_nova_can_tell_them_apart(
     addresses = {section.type: section.addresses for section in needs.mediated.get("gpu01", ())}
     both = {"nvidia-711": ("0000:84:00.1",), "nvidia-710": ("0000:84:00.2", "0000:84:00.3")}
     assert addresses == (both if mdev else {})
+
+
+@pytest.mark.parametrize(
+    ("text", "lost"),
+    [
+        ("enabled_mdev_types = nvidia-474\n[mdev_nvidia-474]\ndevice_addresses = 0000:43:00.0\n", "0000:43:00.0"),
+        ("enabled_mdev_types = nvidia-474\n", "0000:43:00.0"),  # Nova offers the type on each card that supports it
+        ("enabled_mdev_types = nvidia-710\n[mdev_nvidia-710]\ndevice_addresses = 0000:41:00.0\n", ""),
+        ("enabled_mdev_types = nvidia-711,nvidia-999\n", ""),
+    ],
+)
+def test_types_of_the_operator_that_the_rendered_list_replaces_are_reported(
+    tmp_path: Path, text: str, lost: str
+) -> None:
+    """The vGPUs of a card that is not in the spec vanished with the restart of nova-compute."""
+    case = CASES["one type on two cards"]
+    case = {**case, "cards": [*case["cards"], {"address": "0000:43:00.0", "kind": "A100"}]}
+    (tmp_path / "nova.conf").write_text(f"[devices]\n{text}", encoding="utf-8")
+    existing = existing_for("drop-in", arguments=[f"compute={tmp_path}/nova.conf"], root=tmp_path)
+    found = [f for f in render(desired(case), existing=existing, hosts=[host_of(case)]).findings if f.code == "GPU980"]
+    assert [(f.place, lost in f.message) for f in found] == [(f"{tmp_path}/nova.conf:2", True)] * bool(lost)
+
+
+def test_each_host_has_its_list_of_types(tmp_path: Path) -> None:
+    """The lists of all hosts joined were named as the value to set, with which Nova offers a type on other cards."""
+    case = CASES["two types on two cards, and a class of its own"]
+    needs = desired(case)
+    one, other = needs.mediated["gpu01"]
+    needs = replace(needs, mediated={"gpu01": (one,), "gpu02": (other,)})
+    for types, codes in (("nvidia-711", []), ("nvidia-711,nvidia-710", ["GPU323"])):
+        (tmp_path / "nova.conf").write_text(f"[devices]\nenabled_mdev_types = {types}\n", encoding="utf-8")
+        existing = existing_for("drop-in", arguments=[f"compute={tmp_path}/nova.conf"], root=tmp_path)
+        found = [f for f in render(needs, existing=existing).findings if f.code == "GPU323"]
+        assert [f.code for f in found] == codes
+        assert [f.remedy for f in found] == ["set the line there to nvidia-711 or nvidia-710"] * len(codes)
