@@ -52,10 +52,9 @@ def wanted(spec: Spec, *, release: Release, hosts: Sequence[Host] = ()) -> Wante
         if sizes is None or unknown or of_vgpus:
             continue
         findings += fitting(
-            name=entry.name,
-            flavor=entry.flavor,
-            models=entry.models,
-            sizes=sizes,
+            entry,
+            sizes,
+            shares,
             nodes=nodes,
             policy=entry.flavor.numa.policy or _model_policy(spec, entry),
             networks=[
@@ -63,7 +62,6 @@ def wanted(spec: Spec, *, release: Release, hosts: Sequence[Host] = ()) -> Wante
                 for name, network in spec.networks.items()
                 if (network.numa_policy or entry.flavor.numa.policy) == "required"
             ],
-            shares=shares,
             knows_maxphysaddr=keys.MAXPHYSADDR in releases.extra_specs(release),
         )
         flavors.append(_made(spec, entry, release, sizes, nodes, known))

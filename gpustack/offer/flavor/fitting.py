@@ -19,6 +19,7 @@ from gpustack.offer.flavor.shares import HostShare, bars
 from gpustack.spec.extra_specs import MAXPHYSADDR, MAXPHYSADDR_BITS, PAGE_SIZE, SECURE_BOOT
 from gpustack.spec.flavors import Flavor
 from gpustack.spec.memory_pages import fit, matching, needs_huge_pages
+from gpustack.spec.requests import Entry
 
 DEFAULT_BITS = 40
 """Physical address bits of an instance by QEMU's default (``target/i386/cpu.h``)."""
@@ -94,26 +95,24 @@ def _aligned(address: int, alignment: int) -> int:
 
 
 def fitting(
-    *,
-    name: str,
-    flavor: Flavor,
-    models: Mapping[str, int],
+    entry: Entry,
     sizes: Sizes,
+    shares: Sequence[HostShare],
+    *,
     nodes: int | None,
     policy: str | None,
-    networks: Collection[str] = (),
-    shares: Sequence[HostShare],
+    networks: Collection[str],
     knows_maxphysaddr: bool,
 ) -> Iterator[Finding]:
     """Yield the findings about one flavor.
 
-    :param models: the number of GPUs by model.
+    :param shares: the hosts' shares; without any, only findings that do not depend on hosts.
     :param nodes: the number of NUMA nodes of its instances; None if not set.
     :param policy: the effective PCI NUMA affinity policy: the flavor's, or its model's.
     :param networks: the networks whose ports require NUMA nodes of the instance too.
-    :param shares: the hosts' shares; without any, only findings that do not depend on hosts.
     :param knows_maxphysaddr: whether the release supports the extra spec ``hw:maxphysaddr_mode``.
     """
+    name, flavor = entry.name, entry.flavor
     topology = nodes or (1 if flavor.has_numa_nodes else None)
     if nodes and (sizes.vcpus % nodes or sizes.ram % nodes):
         yield finding(Code.FLAVOR_NUMA_UNEVEN, place=name, vcpus=sizes.vcpus, ram=sizes.ram, nodes=nodes)
@@ -121,22 +120,16 @@ def fitting(
         yield finding(Code.FLAVOR_NUMA_POLICY_UNUSED, place=name, policy=flavor.numa.policy)
     if not shares:
         return
-    page_size = flavor.mem_page_size or flavor.extra_specs.get(PAGE_SIZE)
-    yield from _on_hosts(name, models, sizes, topology, policy, page_size, shares)
+    yield from _on_hosts(entry, sizes, shares, topology, policy)
     if topology == 1 and policy == "required":
-        yield from _beside_networks(name, models, networks, shares)
-    yield from _address_space(name, flavor, models, sizes, shares, knows_maxphysaddr)
+        yield from _beside_networks(entry, networks, shares)
+    yield from _address_space(entry, sizes, shares, knows_maxphysaddr)
 
 
 def _on_hosts(
-    name: str,
-    models: Mapping[str, int],
-    sizes: Sizes,
-    topology: int | None,
-    policy: str | None,
-    page_size: str | None,
-    shares: Sequence[HostShare],
+    entry: Entry, sizes: Sizes, shares: Sequence[HostShare], topology: int | None, policy: str | None
 ) -> Iterator[Finding]:
+    name, models = entry.name, entry.models
     if not (holding := [share for share in shares if share.has(models)]):
         best = max(shares, key=lambda s: sum(min(s.most(m), c) for m, c in models.items()))
         most = ", ".join(f"{best.most(model)} of {model}" for model in models)
@@ -155,19 +148,19 @@ def _on_hosts(
         strict = f", with its GPUs on the same nodes ({policy})" if policy == "required" else ""
         vcpus, ram = -(-sizes.vcpus // topology), readable(-(-sizes.ram // topology))
         yield finding(Code.FLAVOR_FITS_NO_NUMA_NODES, place=name, nodes=topology, strict=strict, vcpus=vcpus, ram=ram)
+    page_size = entry.flavor.mem_page_size or entry.flavor.extra_specs.get(PAGE_SIZE)
     yield from memory_pages(name, page_size, sizes, topology or 1, large)
 
 
-def _beside_networks(
-    name: str, models: Mapping[str, int], networks: Collection[str], shares: Sequence[HostShare]
-) -> Iterator[Finding]:
+def _beside_networks(entry: Entry, networks: Collection[str], shares: Sequence[HostShare]) -> Iterator[Finding]:
     """Networks without a virtual function on any NUMA node that has the GPUs; they have some elsewhere."""
     present = {network for share in shares for network in share.networks}
     nodes = [node for share in shares for node in share.nodes.values()]
-    fitting = [node for node in nodes if all(node.gpus.get(model, 0) >= count for model, count in models.items())]
+    wanted = entry.models.items()
+    fitting = [node for node in nodes if all(node.gpus.get(model, 0) >= count for model, count in wanted)]
     for network in networks if fitting else ():
         if network in present and not any(network in node.networks for node in fitting):
-            yield finding(Code.GPU_AND_NIC_NEVER_NEAR, place=name, network=network)
+            yield finding(Code.GPU_AND_NIC_NEVER_NEAR, place=entry.name, network=network)
 
 
 def _fits_nodes(share: HostShare, models: Mapping[str, int], sizes: Sizes, nodes: int, policy: str | None) -> bool:
@@ -186,33 +179,31 @@ def _fits_nodes(share: HostShare, models: Mapping[str, int], sizes: Sizes, nodes
     return all(sum(node.gpus.get(model, 0) for node in ranked) >= count for model, count in models.items())
 
 
-def _address_space(
-    name: str, flavor: Flavor, models: Mapping[str, int], sizes: Sizes, shares: Sequence[HostShare], knows: bool
-) -> Iterator[Finding]:
+def _address_space(entry: Entry, sizes: Sizes, shares: Sequence[HostShare], knows: bool) -> Iterator[Finding]:
     """Yield a finding if the firmware of an instance has no room for the BARs of all GPUs on some x86 host."""
     fewest: dict[Firmware, tuple[int, HostShare]] = {}
-    total, firmwares = sum(models.values()), _firmwares(flavor)
+    flavor, models, firmwares = entry.flavor, entry.models, _firmwares(entry.flavor)
     for share in shares:
         bits = _bits(flavor, share)
         if share.architecture not in (None, "x86_64") or bits is None:
             continue
         for firmware in firmwares:
             count = _placed(firmware, models, sizes, share, bits)
-            if count < fewest.get(firmware, (total, share))[0]:
+            if count < fewest.get(firmware, (entry.count, share))[0]:
                 fewest[firmware] = count, share
     if not fewest:
         return
     share = next(iter(fewest.values()))[1]
     bits = _bits(flavor, share)
-    results = [(firmware, fewest[firmware][0] if firmware in fewest else total) for firmware in firmwares]
+    results = [(firmware, fewest[firmware][0] if firmware in fewest else entry.count) for firmware in firmwares]
     yield finding(
         Code.FLAVOR_BARS_TOO_LARGE,
-        place=name,
+        place=entry.name,
         bars=-(-sum(map(sum, _largest(models, share))) // GIB),
         bits=bits,
         ram=readable(sizes.ram),
-        placed=" and ".join(f"{count} of {total} with {firmware.value} firmware" for firmware, count in results),
-        advice=_advice(flavor, models, sizes, shares, knows),
+        placed=" and ".join(f"{count} of {entry.count} with {firmware.value} firmware" for firmware, count in results),
+        advice=_advice(entry, sizes, shares, knows),
     )
 
 
@@ -251,14 +242,13 @@ def _placed(firmware: Firmware, models: Mapping[str, int], sizes: Sizes, share: 
     return found + sum(models.values()) - len(gpus)
 
 
-def _advice(flavor: Flavor, models: Mapping[str, int], sizes: Sizes, shares: Sequence[HostShare], knows: bool) -> str:
+def _advice(entry: Entry, sizes: Sizes, shares: Sequence[HostShare], knows: bool) -> str:
     fewer = "request fewer GPUs for each instance"
-    if _mode(flavor) == "passthrough":
+    if _mode(entry.flavor) == "passthrough":
         return fewer
     widths = [(share, share.processor.physical_address_bits) for share in shares]
-    total = sum(models.values())
-    for firmware in _firmwares(flavor):
-        if any(bits and _placed(firmware, models, sizes, share, bits) < total for share, bits in widths):
+    for firmware in _firmwares(entry.flavor):
+        if any(bits and _placed(firmware, entry.models, sizes, share, bits) < entry.count for share, bits in widths):
             return f"{fewer}: the address width of the hosts is too small as well"
     if knows:
         return "set maxphysaddr: passthrough in the flavor"

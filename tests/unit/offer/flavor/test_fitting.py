@@ -18,6 +18,7 @@ from gpustack.offer.flavor.fitting import Firmware, fitting, memory_pages, place
 from gpustack.offer.flavor.shares import HostShare, NodeShare, host_shares
 from gpustack.spec.flavors import Flavor
 from gpustack.spec.load import parse_spec
+from gpustack.spec.requests import Entry
 from support.host_samples import first_gpu, function, host
 
 SPEC = parse_spec(
@@ -173,14 +174,12 @@ def found(*hosts: HostShare, models: dict[str, int] | None = None, **fields: Any
     networks, policy = fields.pop("networks", ()), fields.get("numa", {}).get("policy")
     flavor = Flavor.model_validate({"gpus": wanted, "vcpus": sizes.vcpus, "ram": sizes.ram, "disk": 1, **fields})
     problems = fitting(
-        name="f",
-        flavor=flavor,
-        models=wanted,
-        sizes=sizes,
+        Entry(flavor=flavor, name="f", count=sum(wanted.values()), models=wanted),
+        sizes,
+        hosts,
         nodes=fields.get("numa", {}).get("nodes"),
         policy=policy,
         networks=networks,
-        shares=hosts,
         knows_maxphysaddr=True,
     )
     return [f"{problem.code.value} {problem.message}" for problem in problems]
