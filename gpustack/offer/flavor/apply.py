@@ -1,19 +1,17 @@
 """Read the flavors of a cloud, and plan."""
 
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from gpustack.base.errors import FlavorError
 from gpustack.base.text import counted
 from gpustack.cloud.flavors import FlavorCloud
+from gpustack.cloud.session import each
 from gpustack.offer.flavor.compare import Answers, FlavorChoices, FlavorPlan, Questions, compare, questions
 from gpustack.offer.flavor.flavors import PresentFlavor, WantedFlavor
 from gpustack.offer.flavor.operations import DeleteFlavor, FlavorOperation
 
 Flavors = FlavorCloud[PresentFlavor]
 NOTHING = FlavorChoices()
-JOBS = 8
-"""The number of flavors that are processed at the same time."""
 
 
 def plan(
@@ -22,16 +20,14 @@ def plan(
     choices: FlavorChoices = NOTHING,
     *,
     present: Sequence[PresentFlavor] | None = None,
-    jobs: int = JOBS,
 ) -> FlavorPlan:
     """Read the cloud's flavors and plan. If there is nothing to do, this takes one listing.
 
     :param present: the cloud's flavors, if they were read.
-    :param jobs: how many requests run at the same time.
     :raises CloudError: if the API cannot be read.
     """
     present = api.flavors() if present is None else present
-    return compare(wanted, present, choices, answers(api, questions(wanted, present, choices), jobs=jobs))
+    return compare(wanted, present, choices, answers(api, questions(wanted, present, choices)))
 
 
 def deletion(api: Flavors, flavor: PresentFlavor, *, force: bool) -> DeleteFlavor:
@@ -50,16 +46,17 @@ def deletion(api: Flavors, flavor: PresentFlavor, *, force: bool) -> DeleteFlavo
     return DeleteFlavor(why="as asked", flavor=flavor, force=force)
 
 
-def answers(api: Flavors, questions: Questions, *, jobs: int = JOBS) -> Answers:
+def answers(api: Flavors, questions: Questions) -> Answers:
     """Answer questions, with one request for each (a listing for ``users``).
 
     :raises CloudError: if a question cannot be answered.
     """
-    with ThreadPoolExecutor(max_workers=jobs) as pool:
-        access = dict(zip(sorted(questions.access), pool.map(api.access, sorted(questions.access)), strict=True))
-        users = dict(zip(sorted(questions.users), pool.map(api.users, sorted(questions.users)), strict=True))
-        projects = dict(zip(sorted(questions.projects), pool.map(api.project, sorted(questions.projects)), strict=True))
-    return Answers(access=access, users=users, projects=projects)
+    access, users, projects = map(sorted, (questions.access, questions.users, questions.projects))
+    return Answers(
+        access=dict(zip(access, each(api.access, access), strict=True)),
+        users=dict(zip(users, each(api.users, users), strict=True)),
+        projects=dict(zip(projects, each(api.project, projects), strict=True)),
+    )
 
 
 def resulting(present: Sequence[PresentFlavor], operations: Iterable[FlavorOperation]) -> tuple[PresentFlavor, ...]:

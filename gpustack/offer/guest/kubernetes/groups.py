@@ -12,8 +12,8 @@ from gpustack.fleet.cards import vgpu_requests
 from gpustack.hosts.facts.model import Host
 from gpustack.offer.flavor.desired import sizes_of
 from gpustack.offer.flavor.shares import HostShare, host_shares
-from gpustack.pci import catalogue
 from gpustack.pci.catalogue import requirement_of
+from gpustack.spec.attributes import card_of
 from gpustack.spec.model import Spec
 from gpustack.spec.models import DEFAULT_CLASS, Model
 from gpustack.spec.requests import Entry, entries
@@ -192,8 +192,7 @@ def _problems(spec: Spec, entry: Entry, groups: Collection[str]) -> Iterator[Fin
 
 def resource_of(model: Model) -> str | None:
     """The resource; None if gpustack knows no plug-in for the model."""
-    match = model.match
-    if match.vendor in _OF_VENDOR:
-        return _OF_VENDOR[match.vendor]
-    card = catalogue.lookup(match.vendor, match.product, match.subsystem_vendor, match.subsystem_product)
+    if model.match.vendor in _OF_VENDOR:
+        return _OF_VENDOR[model.match.vendor]
+    card = card_of(model)
     return _OF_MODULE.get(requirement_of(card).module or "") if card else None

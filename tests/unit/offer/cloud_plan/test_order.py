@@ -133,7 +133,7 @@ def _planned(cloud: CloudModel, spec: _Spec) -> tuple[tuple[CloudChange, ...], s
     cloud.nova.projects = {project: project for project in PROJECTS}
     present, choices = cloud.nova.flavors(), FlavorChoices(prune=True)
     asked = questions(spec.flavors, present, choices)
-    flavors = compare_flavors(spec.flavors, present, choices, answers(cloud.nova, asked, jobs=1))
+    flavors = compare_flavors(spec.flavors, present, choices, answers(cloud.nova, asked))
     known = frozenset(cloud.places.bearers(None, TRAIT))
     nodes = Present(aggregates=tuple(cloud.places.aggregates(None)), nodes=NODES, bearers={TRAIT: known})
     tenancy = compare_tenancy(spec.tenancy, replace(nodes, flavors=resulting(present, flavors.operations)), prune=True)
