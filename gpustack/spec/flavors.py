@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator, StrictBool, StringConstraints, WithJsonSchema
 
@@ -25,6 +25,10 @@ _UNITS = {"MiB": 1, "GiB": 1 << 10, "TiB": 1 << 20}
 def _integer(least: int, most: int, expected: str) -> WithJsonSchema:
     message = f"expected {expected}"
     return WithJsonSchema({"type": "integer", "minimum": least, "maximum": most, "patternErrorMessage": message})
+
+
+def _choice(expected: str, example: object, *kinds: Mapping[str, Any]) -> WithJsonSchema:
+    return WithJsonSchema({"anyOf": [*kinds], "errorMessage": f"expected {expected}", "examples": [example]})
 
 
 def _number(least: int, most: int = MAX_INT) -> Callable[[object], int]:
@@ -52,16 +56,9 @@ def _amount(unit: str, least: int) -> Callable[[object], int]:
 
 
 def _amount_schema(unit: str, example: str, least: int) -> WithJsonSchema:
-    return WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "integer", "minimum": least, "maximum": MAX_INT},
-                {"type": "string", "pattern": SIZE_PATTERN},
-            ],
-            "errorMessage": f"expected a number of {unit}, or one with its unit, like {example}",
-            "examples": [example],
-        }
-    )
+    number = {"type": "integer", "minimum": least, "maximum": MAX_INT}
+    text = {"type": "string", "pattern": SIZE_PATTERN}
+    return _choice(f"a number of {unit}, or one with its unit, like {example}", example, number, text)
 
 
 def _or_auto(parse: Callable[[object], int]) -> PlainValidator:
@@ -103,24 +100,17 @@ AutoVcpus = Annotated[
 ]
 AutoRam = Annotated[int | Literal["auto"], _or_auto(_amount("MiB", 1)), _auto_schema(_amount_schema("MiB", "32GiB", 1))]
 Count = Annotated[int, PlainValidator(_number(1, MAX_GPUS)), _integer(1, MAX_GPUS, f"a number from 1 to {MAX_GPUS}")]
+_COUNT = {"type": "integer", "minimum": 1, "maximum": MAX_GPUS}
+_EXPECTED = f"a number from 1 to {MAX_GPUS}, or a list of them, like [1, 2, 4]"
 Counts = Annotated[
     tuple[int, ...],
     PlainValidator(_counts),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "integer", "minimum": 1, "maximum": MAX_GPUS},
-                {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 1, "maximum": MAX_GPUS}},
-            ],
-            "errorMessage": f"expected a number from 1 to {MAX_GPUS}, or a list of them, like [1, 2, 4]",
-            "examples": [[1, 2, 4]],
-        }
-    ),
+    _choice(_EXPECTED, [1, 2, 4], _COUNT, {"type": "array", "minItems": 1, "items": _COUNT}),
 ]
 
 THRESHOLDS = (4, 8, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 141, 180, 192, 256, 288)
 """The sizes of memory, in GiB, for which cards have traits in Placement."""
-_SIZES = ", ".join(f"{size}GiB" for size in THRESHOLDS)
+_SIZES = [f"{size}GiB" for size in THRESHOLDS]
 
 
 def _threshold(value: object) -> int:
@@ -134,21 +124,27 @@ Gib = Annotated[int, PlainValidator(_amount("GiB", 1)), _amount_schema("GiB", "1
 Threshold = Annotated[
     int,
     PlainValidator(_threshold),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "integer", "enum": list(THRESHOLDS)},
-                {"type": "string", "enum": [f"{size}GiB" for size in THRESHOLDS]},
-            ],
-            "errorMessage": f"expected one of {_SIZES}",
-            "examples": ["16GiB"],
-        }
+    _choice(
+        f"one of {', '.join(_SIZES)}",
+        "16GiB",
+        {"type": "integer", "enum": list(THRESHOLDS)},
+        {"type": "string", "enum": _SIZES},
     ),
 ]
 Generation = Annotated[
     str, matching(GENERATION_PATTERN, "the name of a generation, as in the catalogue of cards", "Ampere")
 ]
 Trait = Annotated[str, matching(TRAIT_PATTERN, "a name of up to 248 letters, digits and '_'", "CUSTOM_GPU_K4200")]
+ExtraSpec = Annotated[
+    str, matching(EXTRA_SPEC_PATTERN, "an extra spec of up to 255 letters, digits, '_', '-', ':', '.' and blanks")
+]
+ExtraSpecValue = Annotated[
+    str,
+    StringConstraints(max_length=255),
+    WithJsonSchema(
+        {"type": "string", "maxLength": 255, "patternErrorMessage": "expected text of up to 255 characters"}
+    ),
+]
 
 
 class Attributes(SpecSection):
@@ -249,24 +245,7 @@ class Flavor(SpecSection):
     """Give each instance a virtual TPM 2.0 (`hw:tpm_version`), as Windows 11 requires. Hosts need swtpm and `[libvirt] swtpm_enabled`, Nova a key manager. Needs Nova Victoria or later."""  # noqa: E501
     images: tuple[ImageName, ...] = ()
     """The images for the flavor's instances, by name, pattern (`*` and `?`) or id, for `gpustack image check`. Without images, the command checks those that it is given, or all public ones."""  # noqa: E501
-    extra_specs: Annotated[
-        Mapping[
-            Annotated[
-                str,
-                matching(
-                    EXTRA_SPEC_PATTERN, "an extra spec of up to 255 letters, digits, '_', '-', ':', '.' and blanks"
-                ),
-            ],
-            Annotated[
-                str,
-                StringConstraints(max_length=255),
-                WithJsonSchema(
-                    {"type": "string", "maxLength": 255, "patternErrorMessage": "expected text of up to 255 characters"}
-                ),
-            ],
-        ],
-        Field(),
-    ] = {}
+    extra_specs: Mapping[ExtraSpec, ExtraSpecValue] = {}
     """Other extra specs, with their values as text in quotes."""
 
     @property
