@@ -6,11 +6,9 @@ from dataclasses import dataclass, replace
 from gpustack.base.errors import CloudError
 from gpustack.cloud.identity import Project
 from gpustack.cloud.limits import LimitsCloud
-from gpustack.cloud.session import each, well_formed
+from gpustack.cloud.session import each
 from gpustack.offer.quota.desired import WantedLimits
 from gpustack.offer.quota.shares import Share, shares
-
-_DOING = "read limits"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,15 +31,13 @@ def survey(api: LimitsCloud, wanted: WantedLimits, projects: Collection[str], *,
     :param with_use: whether to read the use of each project, which takes one request each.
     :raises CloudError: if Keystone does not answer.
     """
-    with well_formed(_DOING):
-        present = api.present()
+    present = api.present()
     own = {limit.project for limit in present.limits if limit.resource_class in wanted.models}
     ids = sorted({project for project in (*projects, *own) if project})
     gaps = [] if present.complete else ["the limits of other projects may be missing; see GPU748"]
     used: dict[str, Mapping[str, int]] = {}
     try:
-        with well_formed(_DOING):
-            used = dict(each(lambda project: (project, api.used(project)), ids if with_use else ()))
+        used = dict(each(lambda project: (project, api.used(project)), ids if with_use else ()))
     except CloudError as error:
         gaps.append(f"{error.what}; the use of limits is unknown")
     defaults = {limit.resource_class for limit in present.defaults}
@@ -55,8 +51,7 @@ def survey(api: LimitsCloud, wanted: WantedLimits, projects: Collection[str], *,
 def _named(api: LimitsCloud, ids: Collection[str]) -> Iterator[Project]:
     """The projects with their names; the id replaces a name that is not known."""
     try:
-        with well_formed(_DOING):
-            known = {project.id: project for project in api.all_projects()}
+        known = {project.id: project for project in api.all_projects()}
     except CloudError:
         known = {}
     for project in ids:
