@@ -57,7 +57,6 @@ class GuestStep(Operation):
     name: str
     mark: Mapping[str, str] | None = None
     alone: bool = False
-    verb: ClassVar[str] = ""
     result: ClassVar[str] = ""
 
     def describe(self) -> str:
@@ -68,7 +67,6 @@ class Stop(GuestStep):
     """Shut down an instance."""
 
     kind: ClassVar[str] = "stop"
-    verb: ClassVar[str] = "stop"
     result: ClassVar[str] = "SHUTOFF"
 
 
@@ -76,7 +74,6 @@ class Start(GuestStep):
     """Start an instance that gpustack stopped."""
 
     kind: ClassVar[str] = "start"
-    verb: ClassVar[str] = "start"
     result: ClassVar[str] = "ACTIVE"
 
 
