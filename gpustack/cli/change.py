@@ -371,10 +371,10 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
     @staticmethod
     def _is_confirmed(parsed_args: argparse.Namespace) -> bool:
         """Wait as the process of a :class:`Guardian`; a run without a journal of its own changed nothing."""
-        path = parsed_args.change or ""
+        path, run = parsed_args.change or "", str(parsed_args.run)
         if is_confirmed(sys.stdin.buffer, parsed_args.unless_confirmed) or not Path(path).is_file():
             return True
-        return journal.find(path).head.id != parsed_args.run
+        return journal.find(path).head.id != run
 
     def settle(self, connection: Connection | None, parsed_args: argparse.Namespace, undone: str = "") -> None:
         """Wait until the run to undo is known."""
