@@ -219,7 +219,6 @@ def test_only_the_last_boot_counts() -> None:
         "11月 15 14:15:47 vm ",
         "ноя 30 01:00:00.123456 vm ",
         "So 2026-11-29 05:54:02 CET vm ",
-        "Feb  2 08:03:20 ",  # a relay left the host out
     ],
 )
 def test_the_times_of_journals_in_other_languages(start: str) -> None:
@@ -227,6 +226,13 @@ def test_the_times_of_journals_in_other_languages(start: str) -> None:
         "text",
         "",
     ]
+
+
+@pytest.mark.parametrize("time", ["Feb  2 08:03:20", "2026-11-24T05:54:02.123Z"])
+def test_a_relay_can_leave_out_the_host_and_a_pod_the_program(time: str) -> None:
+    reset = "NVRM: Xid (PCI:0000:65:00): 95, pid=7"
+    assert next(line.text for line in normalised([f"{time} kernel: text", f"{time} {reset}"])) == "text"
+    assert [event.address for event in events([f"{time} kernel: text", f"{time} {reset}"])] == [ADDRESS]
 
 
 @pytest.mark.parametrize("stamp", ["[Di Nov 24 05:54:02 2026]", "[二 11月 24 05:54:02 2026]", "[24. 05:54:02]"])
