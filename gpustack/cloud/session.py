@@ -246,10 +246,8 @@ def translated_errors(doing: str, remedy: str | None = None) -> Iterator[None]:
         yield
     except (failures.ConnectFailure, failures.RetriableConnectionFailure, failures.UnknownConnectionError) as error:
         raise Unanswered(f"can't {doing}: {error}", remedy=_RETRY) from error
-    except failures.Unauthorized as error:
+    except (failures.Unauthorized, failures.MissingRequiredOptions, failures.MissingAuthPlugin) as error:
         raise Refused(f"can't {doing}{signing}: {error}", status=UNAUTHORIZED, remedy=_SIGN_IN) from error
-    except (failures.MissingRequiredOptions, failures.MissingAuthPlugin) as error:
-        raise CloudError(f"can't {doing}{signing}: {error}", remedy=_SIGN_IN) from error
     except (failures.SSLError, failures.CatalogException, openstack.exceptions.ServiceDisabledException) as error:
         reason = str(error).rpartition("service catalog: ")[2]  # before it, the SDK calls the service disabled
         raise CloudError(f"can't {doing}: {reason}", remedy=_FIND) from error

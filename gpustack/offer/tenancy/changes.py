@@ -8,7 +8,7 @@ from gpustack.changes.change import CloudChange, Value
 from gpustack.cloud import Connection, compute, placement
 from gpustack.nova_options.aggregates import PROJECTS, Aggregate
 from gpustack.offer.flavor.flavors import present_flavors
-from gpustack.offer.tenancy.model import MARK, is_foreign
+from gpustack.offer.tenancy.model import MARK, is_foreign, is_ours
 from gpustack.spec.extra_specs import TRAIT, required_traits
 
 _METADATA = (MARK, f"{TRAIT}*", f"{PROJECTS}*")
@@ -60,6 +60,9 @@ class AggregateChange(_ChangeOfAggregate):
 
     def read(self, api: Connection) -> Value:
         found = self._present(api)
+        if found is None and self.wanted is None:  # somebody may have given it another name
+            known = (other for other in compute.aggregates(api) if is_ours(other) and str(other.id) == self.id)
+            return next(({"name": other.name} for other in known), None)
         return None if found is None else dict(found.metadata)
 
     def permitted(self) -> str:

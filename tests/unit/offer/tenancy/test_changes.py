@@ -100,6 +100,17 @@ def test_an_undo_needs_no_aggregate_that_others_deleted(cloud: _Cloud) -> None:
     assert run([replace(made[3], needs=())]) == ["skipped"]
 
 
+def test_an_aggregate_with_another_name_is_reported_and_not_deleted(cloud: _Cloud) -> None:
+    """Its own changes find it by its name only, and would end as if it were deleted."""
+    outcomes = run_changes(OPERATIONS[:5], dict.fromkeys(KINDS), NoJournal())
+    made = [replace(outcome.change, id=outcome.id or outcome.change.id, recorded=True) for outcome in outcomes]
+    cloud.known["renamed"] = replace(cloud.known.pop("new"), name="renamed")
+    outcomes = run_changes(reversed_order(made), dict.fromkeys(KINDS), NoJournal())
+    assert [str(outcome.result) for outcome in outcomes] == [*["unchanged"] * 3, "skipped", "not begun"]
+    assert outcomes[3].detail == "changed since the plan: name = renamed (was absent)"
+    assert "renamed" in cloud.known
+
+
 def test_an_aggregate_with_hosts_is_not_deleted(cloud: _Cloud) -> None:
     assert run(OPERATIONS[-1:]) == ["skipped"]
     assert "old" in cloud.known
