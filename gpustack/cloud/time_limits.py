@@ -133,9 +133,7 @@ class LimitedAdapter(TCPKeepAliveAdapter):
                     raise ConnectFailure(f"no connection to {service} at {endpoint}{way}: {_reason(error)}") from error
             else:
                 if not repeatable and answer.status_code in LOST:
-                    raise ConnectFailure(
-                        f"no answer of {service} behind {endpoint}: HTTP {answer.status_code}, {answer.reason}"
-                    )
+                    raise ConnectFailure(f"no answer of {service} behind {endpoint}: HTTP {answer.status_code}")
                 if answer.status_code not in BUSY or pause is None:
                     return answer
                 answer.close()

@@ -125,7 +125,7 @@ class ChangingCloud:
         assert {name: rows for name, rows in self.dump().items() if name != "flavors"} == rows
 
     def forget_unnamed_lock(self) -> None:
-        """Delete the lock of a run killed before it named itself: after a minute, the next run would do that."""
+        """Delete the lock of a run that was killed before it named itself; the next run would wait for a minute."""
         named = self._rows("nova/api.sqlite", f"SELECT 1 {_AGGREGATE.format('aggregate_metadata').replace('!=', '=')}")
         if named or not self._rows("nova/api.sqlite", f"SELECT 1 FROM aggregates WHERE name = '{LOCK}'"):
             return

@@ -20,9 +20,9 @@ class Traffic:
     """The traffic through all proxies that share it, and the faults to apply.
 
     :ivar dies_at: the number of the request (from 0) whose connection is dropped.
-    :ivar carried_out: whether that request reaches the service, so that only its answer is lost.
+    :ivar carried_out: whether that request, or the one at ``fails_at``, reaches the service: only its answer is lost.
     :ivar comes_back: whether later requests are answered again.
-    :ivar fails_at: the number of the request that is answered with ``status``, and not carried out.
+    :ivar fails_at: the number of the request that is answered with ``status``; it is carried out if ``carried_out``.
     :ivar silent_at: the number of the request that gets no answer before the client ends the connection.
     :ivar latency: additional seconds for each request.
     """
@@ -103,6 +103,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._die()
             return
         if number == traffic.fails_at:
+            if traffic.carried_out:
+                self._forward(body)
             self.send_response(traffic.status)
             self.send_header("Content-Length", "0")
             self.end_headers()

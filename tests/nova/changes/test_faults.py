@@ -167,6 +167,7 @@ def test_an_interrupted_run_ends_its_operation_and_is_undone_exactly(faults: Fau
 FAULTS: dict[str, dict[str, Any]] = {
     "409": {"fails_at": 0, "status": 409},
     "500": {"fails_at": 0, "status": 500},
+    "504": {"fails_at": 0, "status": 504, "carried_out": True},
     "lost": {"dies_at": 0, "carried_out": True},
     "silent": {"silent_at": 0},
 }
