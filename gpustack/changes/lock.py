@@ -70,7 +70,7 @@ class LockHolder:
 
     @classmethod
     def of(cls, aggregate: Aggregate) -> Self:
-        """The holder of a lock, which names itself directly after the creation."""
+        """The holder of a lock, which names itself directly after the creation; its clock may be slower than Nova's."""
         metadata, at = aggregate.metadata, aggregate.created or datetime.now(UTC)
         with contextlib.suppress(LookupError, ValueError):
             at = datetime.fromisoformat(metadata["gpustack_at"])
@@ -78,7 +78,7 @@ class LockHolder:
             run=metadata.get("gpustack_lock", "a run"),
             user=metadata.get("gpustack_user", "an unknown user"),
             host=metadata.get("gpustack_host", "an unknown host"),
-            at=at if at.tzinfo else at.replace(tzinfo=UTC),
+            at=max(at if at.tzinfo else at.replace(tzinfo=UTC), aggregate.created or datetime.min.replace(tzinfo=UTC)),
             state=metadata.get("gpustack_state", ""),
             named="gpustack_lock" in metadata,
         )
@@ -161,7 +161,6 @@ def in_the_cloud(
     def holder() -> LockHolder:
         return LockHolder(run=run, user=user, host=host, at=datetime.now(UTC), state=state)
 
-    make_directory(directory())
     place = directory().stat()  # containers may have the machine's name, and another directory at the same path
     boot = read_text(_BOOT, 99) if _BOOT.exists() else ""  # copies of a machine may have its name and its machine-id
     state = hashlib.sha256(f"{host}:{place.st_dev}:{place.st_ino}:{boot}".encode()).hexdigest()[:16]

@@ -17,10 +17,17 @@ import pytest
 
 from gpustack.base.errors import JournalError, LockedError
 from gpustack.changes import lock
-from gpustack.changes.journal import Cloud, RunHead
+from gpustack.changes.journal import Cloud, RunHead, directory
 from gpustack.changes.lock import LockHolder, on_this_machine
 from gpustack.cloud.session import Refused
 from gpustack.nova_options.aggregates import Aggregate
+
+
+@pytest.fixture(autouse=True)
+def _records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The directory of records, in which the lock of this machine is."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    directory().mkdir(parents=True)
 
 
 class Aggregates:
@@ -134,13 +141,13 @@ def test_the_lock_of_a_copy_of_this_machine_is_not_taken_over(tmp_path: Path, mo
 
 
 def test_the_lock_of_another_container_of_this_machine_is_not_taken_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     """With the machine's network, containers have its name, and all have their records at the same path."""
     api = Aggregates()
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     with in_the_cloud(api, "run1", "op", "host", pytest.fail, seconds=0):
-        (tmp_path / "state").rename(tmp_path / "of-the-first")
+        directory().rename(tmp_path / "of-the-first")
+        directory().mkdir()
         with pytest.raises(LockedError), in_the_cloud(api, "run2", "op", "host", pytest.fail, seconds=0):
             pass
 
@@ -158,6 +165,15 @@ def test_a_lock_that_cannot_be_named_is_removed(monkeypatch: pytest.MonkeyPatch,
 def test_a_lock_that_is_renewed_is_not_taken_over() -> None:
     api = Aggregates()
     held(api, lock.STALE - timedelta(seconds=30))
+    with pytest.raises(LockedError), in_the_cloud(api, "run1", "ann", "here", pytest.fail, seconds=0):
+        pass
+
+
+def test_the_lock_of_a_machine_whose_clock_is_slow_is_not_taken_over() -> None:
+    api = Aggregates()
+    slow = LockHolder(run="other", user="eve", host="far", at=datetime.now(UTC) - 2 * lock.STALE)
+    api.number += 1
+    api.put(slow.to_metadata(), datetime.now(UTC))  # Nova's clock
     with pytest.raises(LockedError), in_the_cloud(api, "run1", "ann", "here", pytest.fail, seconds=0):
         pass
 
