@@ -55,9 +55,10 @@ class Guardian:
     def asks(self, answer: IO[str], seconds: int) -> bool:
         """Begin the time for the confirmation, and return whether ``answer`` gives it."""
         self._send(_ENDED)
-        ready, _, _ = select.select([answer], [], [], seconds)
-        confirmed = bool(ready) and answer.readline().strip().lower() in ("y", "yes")
-        if confirmed:
+        ready: list[object] = []
+        with contextlib.suppress(KeyboardInterrupt):  # the result of the undo is reported then too
+            ready, _, _ = select.select([answer], [], [], seconds)
+        if confirmed := bool(ready) and answer.readline().strip().lower() in ("y", "yes"):
             self._send(_CONFIRMED)
         return confirmed
 

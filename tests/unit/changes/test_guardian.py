@@ -6,6 +6,7 @@ import os
 import shlex
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -72,6 +73,14 @@ def test_the_process_is_asked_to_undo(answer: str, confirmed: bool) -> None:
     os.close(writing)
     assert guardian.log.read_text().strip() == f"{list(UNDO)} {confirmed}"
     assert guardian.log.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_an_interrupt_is_no_confirmation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpustack.changes.guardian.select.select", mock.Mock(side_effect=KeyboardInterrupt))
+    with Path("/dev/null").open() as stream, Guardian("20261124T1Z", UNDO) as guardian:
+        assert not guardian.asks(stream, 60)
+    assert guardian.log.read_text().strip() == f"{list(UNDO)} False"
 
 
 @pytest.mark.usefixtures("stand_in")
