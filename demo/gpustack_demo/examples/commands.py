@@ -115,7 +115,7 @@ def leak(access: Path, name: str, report: Print) -> None:
     client = openstack.connection.Connection(config=config.get_one("embedded"))
     fit = f"use an instance that is ACTIVE: `openstack server show {shlex.quote(name)}`"
     with translated_errors(f"migrate {name}", fit), client as connection:
-        server = connection.compute.find_server(name)
+        server = connection.compute.find_server(name, all_projects=True)
         if server is None:
             raise UsageError(f"there is no instance {name}")
         server = connection.compute.get_server(server)

@@ -144,8 +144,9 @@ class Compute:
     def __init__(self, failure: Exception | None) -> None:
         self.failure = failure
 
-    def find_server(self, name: str) -> SimpleNamespace:
-        return self.get_server(name)
+    def find_server(self, name: str, *, all_projects: bool = False) -> SimpleNamespace | None:
+        """An instance of another project, whose name Nova does not find in the own one."""
+        return self.get_server(name) if all_projects else None
 
     def get_server(self, name: object) -> SimpleNamespace:
         return SimpleNamespace(id="1", name=name, status="ACTIVE", task_state=None, compute_host="gpu04")
