@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gpustack.base.errors import GpustackError, UsageError
-from gpustack.base.files import digest, file_errors, make_directory, open_private, state_dir, write_atomic
+from gpustack.base.files import file_errors, make_directory, open_private, state_dir, write_atomic
 from gpustack.base.host_groups import host_groups, pattern, patterns_of
 from gpustack.changes.host_run import recorded
 from gpustack.cli.common import HOSTS_OF_SPEC, Command, add_each, add_format, add_hosts, confirm, see_terminal
@@ -119,7 +119,7 @@ class Play(Results):
     def _stage(self, parsed_args: argparse.Namespace) -> Iterator[None]:
         """Write the inventory and the log, which :meth:`_play` uses."""
         path = getattr(parsed_args, "spec", None)
-        specs = () if path is None else (seen(path, digest(path)),)  # checked before Ansible starts
+        specs = () if path is None else (seen(path),)  # checked before Ansible starts
         directory = self._directory = Path(tempfile.mkdtemp(prefix="gpustack-"))
         try:
             for text in configuration(os.environ, Path.cwd()).lines():

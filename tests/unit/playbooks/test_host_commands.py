@@ -189,6 +189,16 @@ def test_this_machine_without_ssh(
     assert "gpustack runs on it" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("command", [("apply", "--yes"), ("apply", "--check"), ("verify",)])
+def test_a_missing_spec_is_an_error_of_the_spec(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    assert main(["host", command[0], str(tmp_path / "none.yaml"), "gpu01", *command[1:]]) == 10
+    assert "none.yaml: the spec can't be read" in capsys.readouterr().err
+    assert not (tmp_path / "state").exists(), "nothing was begun"
+
+
 @pytest.mark.parametrize("command", [("apply", "gpustack.yaml"), ("undo", "talk")])
 @pytest.mark.parametrize("number", ["0", "-1"])
 def test_serial_is_at_least_one(capsys: pytest.CaptureFixture[str], command: tuple[str, ...], number: str) -> None:
