@@ -7,8 +7,10 @@ Its result is registered, and facts never replace a registered variable. So a ho
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
+import shlex
 import types
 from collections.abc import Mapping
 from pathlib import Path
@@ -39,6 +41,18 @@ _ROLES = {
     path.parent.parent.name: _options(path)
     for path in (Path(__file__).parents[2] / "roles").glob("*/meta/argument_specs.yml")
 }
+
+_OF_WORDS = ("_command", "_command_prefix")
+"""How the names of options with a command end."""
+
+
+def _words(text: str) -> list[str]:
+    try:
+        parsed = yaml.safe_load(text)
+        return list(map(str, parsed)) if isinstance(parsed, list) else shlex.split(text)
+    except (ValueError, yaml.YAMLError):
+        return text.split()
+
 
 _OF_MODULES = ("ansible_", "facter_", "ohai_", "services", "packages")
 """The names of the facts that Ansible's own modules return, or how these begin."""
@@ -82,6 +96,10 @@ class ActionModule(Base):
                 raise AnsibleActionFail(f"{name}: {error}") from None
             if found[name] is None:  # `gpustack_cloud:` in a YAML file
                 raise AnsibleActionFail(f"{name} has no value: set one, or remove the variable to use its default")
+            text = found[name] if name.endswith(_OF_WORDS) and isinstance(found[name], str) else ""
+            if text and (words := _words(text)) != [text]:
+                # Ansible would split it at commas alone: its first word is then the name of no program.
+                raise AnsibleActionFail(f"{name} is a text, expected a list of words: {json.dumps(words)}")
         self._task.args = {name: value for name, value in found.items() if value != task_vars.get("omit")}
 
     def _unread(self, task_vars: Mapping[str, Any]) -> str:

@@ -359,9 +359,16 @@ def test_no_host_is_rebooted_while_tags_leave_out_commands(place: Place) -> None
         ("gpustack_serial", {"first": 1}, "gpustack_serial is {'first': 1}, expected a number of hosts"),
         ("gpustack_max_fail_percentage", "-5%", "gpustack_max_fail_percentage is -5%, expected 0 to 100"),
         ("gpustack_max_fail_percentage", "few", "gpustack_max_fail_percentage is few, expected 0 to 100"),
+        ("gpustack_command_prefix", "chroot '/mnt/a b'", "gpustack_command_prefix is a text, expected a list of words"),
+        ("gpustack_command_prefix", '["chroot", "/mnt"]', 'words: [\\"chroot\\", \\"/mnt\\"]'),
+        (
+            "gpustack_reboot_command",
+            "virsh reset 'gpu01",
+            "gpustack_reboot_command is a text, expected a list of words",
+        ),
     ],
 )
-def test_numbers_of_hosts_are_checked_before_a_change(place: Place, variable: str, value: object, message: str) -> None:
+def test_values_are_checked_before_a_change(place: Place, variable: str, value: object, message: str) -> None:
     root = place.add("talk")
     before = tree(root)
     run = place.play("prepare", **{variable: value})
