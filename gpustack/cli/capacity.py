@@ -19,10 +19,9 @@ from gpustack.offer.flavor.desired import wanted
 from gpustack.operate.capacity.assess import State, assess, findings, state
 from gpustack.operate.capacity.flavors import demands
 from gpustack.operate.capacity.model import Demand, Host
-from gpustack.operate.capacity.simulate import Outcome, Tally, bar, gpus, simulate, svg
+from gpustack.operate.capacity.simulate import OPTIONS, Multipliers, Outcome, Tally, bar, gpus, simulate, svg
 from gpustack.operate.capacity.stream import Request, mix_of, poisson, recorded
 from gpustack.operate.capacity.table import COLUMNS, HOST_COLUMNS
-from gpustack.operate.capacity.weights import OPTIONS, Multipliers
 from gpustack.spec.load import load_spec
 
 _DEFAULT = "default"

@@ -13,13 +13,14 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from fnmatch import fnmatchcase
-from typing import Any, Self
+from typing import Annotated, Any, Self
 from urllib.parse import urlencode
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from gpustack.base.errors import ApplyError, CloudError
 from gpustack.cloud import Connection, session
 from gpustack.cloud.microversions import CANDIDATES, CONSUMERS, PROJECT_USAGES, PROVIDERS, RESERVED, Microversion
-from gpustack.cloud.placement_documents import Consumer
 
 _DEVICE = re.compile(r".+_([0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\Z")
 _MEDIATED = re.compile(r".+_pci_([0-9a-f]{4})_([0-9a-f]{2})_([0-9a-f]{2})_([0-7])\Z")
@@ -37,6 +38,29 @@ Amounts = Mapping[str, int]
 """Amounts by resource class, such as ``MEMORY_MB``."""
 DEVICE_CLASSES = ("CUSTOM_*", "FPGA", "PCI_DEVICE", "PGPU", "VGPU*")
 """The resource classes of devices, as patterns (``os_resource_classes``)."""
+Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+"""A uuid; the pattern prevents a value that leads to another path of the API."""
+ResourceClass = Annotated[str, StringConstraints(pattern=r"^[A-Z0-9_]{1,255}$")]
+Owner = Annotated[str, StringConstraints(max_length=255)]
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True)
+
+
+class Held(_Document):
+    """An allocation of one resource provider."""
+
+    resources: Annotated[dict[ResourceClass, Annotated[int, Field(ge=0, lt=1 << 31)]], Field(max_length=1000)]
+
+
+class Consumer(_Document):
+    """``GET /allocations/CONSUMER``, as clean-up writes it back; all but ``allocations`` is missing without any."""
+
+    allocations: Annotated[dict[Id, Held], Field(max_length=1000)]
+    consumer_generation: Annotated[int, Field(ge=0, lt=1 << 63)] | None = None
+    project_id: Owner | None = None
+    user_id: Owner | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,8 +17,7 @@ from gpustack.novadb import hardware
 from gpustack.novadb.databases import reusing_connections
 from gpustack.novadb.nodes import numa_nodes
 from gpustack.novadb.owners import InstanceRecord, records
-from gpustack.novadb.read import CellReader
-from gpustack.novadb.reading import reading
+from gpustack.novadb.read import CellReader, reading
 from gpustack.novadb.sources import Cell, Sources
 from gpustack.repair import plan, rules
 from gpustack.repair.classes import label

@@ -62,18 +62,10 @@ class Mappings:
         :param hosts: only these hosts; None for all.
         """
         mapping = tables.host_mappings.c
-        query = sa.select(mapping.host, mapping.cell_id)
-        names = [None] if hosts is None else batches(map(key, hosts))
-        if not self._has_hosts:
-            return {}
-        return {
-            key(host): self._pointer(number)
-            for batch in names
-            for host, number in self._connection.execute(
-                query if batch is None else query.where(sa.func.lower(mapping.host).in_(batch))
-            )
-            if host
-        }
+        query, name = sa.select(mapping.host, mapping.cell_id), sa.func.lower(mapping.host)
+        queries = [query] if hosts is None else [query.where(name.in_(batch)) for batch in batches(map(key, hosts))]
+        rows = (row for each in queries if self._has_hosts for row in self._connection.execute(each))
+        return {key(host): self._pointer(number) for host, number in rows if host}
 
     def lost_cells(self) -> list[int]:
         """Return the ids of cells that ``host_mappings`` names and ``cell_mappings`` does not have."""

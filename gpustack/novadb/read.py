@@ -7,15 +7,17 @@ not placed on the compute node of their row.
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from functools import cached_property
+from typing import Protocol
 
 import sqlalchemy as sa
 
+from gpustack.base.errors import DatabaseError
 from gpustack.base.hostnames import find, index, short
-from gpustack.novadb import moves, tables
+from gpustack.novadb import databases, moves, schema, tables
 from gpustack.novadb.counts import INSTANCES, READ, RESIDENTS, NodeCounts, count_nodes
 from gpustack.novadb.model import DAMAGE, UNREADABLE, ComputeNode, Instance, Migration, PciRow, Place, Service, place
 from gpustack.novadb.nodes import nodes_called, nodes_of_guests, nodes_with_rows, nodes_with_uuids
@@ -23,7 +25,8 @@ from gpustack.novadb.other_cells import Elsewhere, Identity, OtherCells
 from gpustack.novadb.owners import BATCH, batches, instance, instance_columns, read_instances
 from gpustack.novadb.requests import UNREADABLE_REQUESTS, Asked, add_requests, parse_requests, read_requests
 from gpustack.novadb.schema import DatabaseSchema
-from gpustack.novadb.view import NodeView, Owner
+from gpustack.novadb.sources import Cell, Sources
+from gpustack.novadb.view import Clock, NodeView, Owner
 
 _NODES_AT_ONCE, _ROWS_AT_ONCE = 100, 10_000
 _NOWHERE = Elsewhere()
@@ -344,3 +347,40 @@ def _owners_by_node(
 def _lost(node_id: int) -> ComputeNode:
     """A placeholder for a compute node without a row, which only a database without foreign keys allows."""
     return ComputeNode(id=node_id, uuid=None, host=None, hypervisor_hostname=None, deleted=node_id, updated_at=None)
+
+
+class Scope(Protocol):
+    """What is read of a cell, and what counts as recent."""
+
+    @property
+    def hosts(self) -> frozenset[str] | None:
+        """The chosen hosts; None for all."""
+
+    def clock(self, now: datetime, reports: Mapping[str, datetime]) -> Clock:
+        """The clock of a cell, from the database's current time and the last report of any service, by binary."""
+
+
+@contextmanager
+def reading(sources: Sources, cell: Cell, scope: Scope) -> Iterator[tuple[CellReader, Clock]]:
+    """Open a read-only snapshot of a cell, with access to the other cells.
+
+    :raises DatabaseError: if the cell cannot be read, or has an unknown schema.
+    """
+    others = OtherCells(api=sources.api, cells=sources.all_cells, services=sources.services)
+    try:
+        with closing(others), databases.snapshot(cell.database) as connection:
+            reader = CellReader(
+                connection=connection,
+                schema=schema.read(connection, "cell", cell.database.where),
+                cell=cell.name,
+                cell_uuid=cell.uuid,
+                others=others,
+                identity=others.identity(connection, cell, scope.hosts),
+            )
+            yield reader, scope.clock(now(connection), reports(connection))
+    except DAMAGE as error:
+        raise DatabaseError(
+            f"a value can't be read: {type(error).__name__}: {error}",
+            where=cell.database.where,
+            remedy="look at services and migrations for values that Nova does not write; other cells are judged",
+        ) from error

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, PlainValidator, StringConstraints, model_validator
 
 from gpustack.base.by_key import by_key
-from gpustack.cloud.placement_documents import Consumer, Id
+from gpustack.cloud.placement import Consumer, Id
 from gpustack.novadb.sources import Cell
 from gpustack.repair.repair import Change
 from gpustack.repair.verdict import HeldDevice, Name, Origin, Recorded, RowId, Verdict

@@ -18,7 +18,7 @@ from gpustack.cloud.placement import Provider
 from gpustack.novadb import databases, hardware, nodes
 from gpustack.novadb.counts import NodeCounts
 from gpustack.novadb.other_cells import Identity
-from gpustack.novadb.reading import reading
+from gpustack.novadb.read import reading
 from gpustack.novadb.sources import Cell, Sources
 from gpustack.novadb.view import CURRENT, Clock, Judgement
 from gpustack.repair import permission, rules

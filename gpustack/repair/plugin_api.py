@@ -14,7 +14,7 @@ from gpustack.base.errors import DatabaseError, GpustackError
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.task_results import TaskResult, reported
 from gpustack.novadb.databases import reusing_connections
-from gpustack.novadb.reading import reading
+from gpustack.novadb.read import reading
 from gpustack.novadb.sources import Sources
 from gpustack.novadb.view import Clock, NodeView
 from gpustack.repair import permission, questions

@@ -15,8 +15,7 @@ from gpustack.base.text import counted, quoted
 from gpustack.changes.change import Begin, ChangeResult, Ended
 from gpustack.novadb import tables
 from gpustack.novadb.model import PciRow
-from gpustack.novadb.read import ROW
-from gpustack.novadb.reading import reading
+from gpustack.novadb.read import ROW, reading
 from gpustack.novadb.sources import Cell, Sources
 from gpustack.novadb.view import Clock, HostState, NodeView, Owner
 from gpustack.repair import repair

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.operate.capacity.weights import Multipliers, chosen, weights
+from gpustack.operate.capacity.simulate import Multipliers, chosen, weights
 from gpustack_demo.embedded.environment import ensure
 
 

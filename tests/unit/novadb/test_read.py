@@ -11,8 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from gpustack.novadb import read, tables
-from gpustack.novadb.read import CellReader, reports
-from gpustack.novadb.reading import reading
+from gpustack.novadb.read import CellReader, reading, reports
 from gpustack.novadb.sources import Sources
 from gpustack.novadb.view import NodeView
 from gpustack.repair import plan, rules

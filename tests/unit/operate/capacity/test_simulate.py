@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
 
 from gpustack.operate.capacity.model import Cards, Demand, Host, Reason
-from gpustack.operate.capacity.simulate import Outcome, Tally, bar, gpus, simulate, svg
+from gpustack.operate.capacity.simulate import Multipliers, Outcome, Tally, bar, chosen, gpus, simulate, svg, weights
 from gpustack.operate.capacity.stream import Request, poisson
-from gpustack.operate.capacity.weights import Multipliers
 
 ALIAS = frozenset({"k4200"})
 SVG = "{http://www.w3.org/2000/svg}"
@@ -141,3 +142,42 @@ def test_a_picture_has_a_bar_for_each_flavor_and_setting() -> None:
         end = float(box.attrib["x"]) + float(box.attrib["width"])
         assert float(setting.attrib["x"]) < float(box.attrib["x"]) < end < float(share.attrib["x"]) < width - 50
         assert top < float(setting.attrib["y"]) == float(share.attrib["y"]) < bottom
+
+
+# --- the order of hosts by the weights of Nova's scheduler ---------------------------------------------------------
+
+
+def free(**amounts: float) -> Any:
+    """A host that is weighed."""
+    return SimpleNamespace(**{"ram": 0, "cpus": 0, "disk": 0, "free": 0, **amounts})
+
+
+def test_a_single_host_has_no_weight() -> None:
+    assert weights([free(ram=5)], Multipliers()) == [0.0]
+    assert weights([], Multipliers()) == []
+
+
+@pytest.mark.parametrize("name", ["ram", "cpu", "disk"])
+def test_most_free_resources_win_by_default(name: str) -> None:
+    field = {"cpu": "cpus"}.get(name, name)
+    hosts = [free(**{field: value}) for value in (10, 40, 20)]
+    only = Multipliers(**{other: float(other == name) for other in ("ram", "cpu", "disk", "pci")})
+    assert weights(hosts, only) == [0.25, 1.0, 0.5]
+    assert chosen(hosts, only) == 1
+
+
+def test_negative_resources_count_as_none() -> None:
+    for field in ("ram", "cpus", "disk"):
+        hosts = [free(**{field: -5}), free(**{field: 10})]
+        assert weights(hosts, Multipliers()) == [0.0, 1.0]
+
+
+def test_fewer_free_devices_win_and_are_scaled_from_the_least() -> None:
+    hosts = [free(free=8), free(free=4), free(free=200)]
+    only = Multipliers(ram=0, cpu=0, disk=0)
+    assert weights(hosts, only) == [pytest.approx(91 / 95), 1.0, 0.0]
+    assert chosen(hosts, only) == 1
+
+
+def test_the_first_of_equal_hosts_is_chosen() -> None:
+    assert chosen([free(), free()], Multipliers()) == 0
