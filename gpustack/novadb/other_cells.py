@@ -144,9 +144,7 @@ class OtherCells:
         :param own_cell: the uuid of that cell.
         """
         found = {uuid: Elsewhere() for uuid in here}
-        if not here:
-            return found
-        if self.api is None:
+        if self.api is None or not here:
             for uuid in here:
                 if (record := here[uuid]) is None or record.deleted:
                     found[uuid].doubts.append(f"instance {uuid} is not in this cell; {_NO_API}")
@@ -313,9 +311,8 @@ def _services(connection: sa.Connection, hosts: Collection[str] | None) -> dict[
     service = tables.services.c
     uuid = service.uuid if _have_uuids(connection) else sa.null()
     query = sa.select(service.host, uuid).where(service.binary == "nova-compute", service.deleted == 0)
-    queries = [query.order_by(service.id)]
-    if hosts is not None:
-        queries = [queries[0].limit(BATCH), *(query.where(service.host.in_(batch)) for batch in batches(hosts))]
+    sample = query.order_by(service.id).limit(None if hosts is None else BATCH)
+    queries = [sample, *(query.where(service.host.in_(batch)) for batch in batches(hosts or ()))]
     return {host: number for each in queries for host, number in connection.execute(each) if host}
 
 

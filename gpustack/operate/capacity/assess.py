@@ -33,6 +33,8 @@ from gpustack.spec.model import Spec
 if TYPE_CHECKING:
     from gpustack.novadb.model import NodeResources
 
+_OTHER_CLOUD = "the databases have none of the cloud's compute nodes: --config-file is of another cloud or region"
+
 
 @dataclass(frozen=True, kw_only=True)
 class State:
@@ -92,6 +94,8 @@ def state(
         from gpustack.novadb.node_resources import read as read_cells
 
         computes, problems = read_cells(found.with_hosts)
+        if computes and computes.keys().isdisjoint(hypervisor.uuid for hypervisor in hypervisors):
+            problems = [*problems, _OTHER_CLOUD]
     sources = Sources(
         fleet=fleet,
         hypervisors=hypervisors,

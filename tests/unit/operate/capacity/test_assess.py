@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from gpustack.base.errors import UsageError
 from gpustack.base.findings import Code
 from gpustack.hosts.facts.store import load_snapshot
 from gpustack.nova_options.releases import release
 from gpustack.nova_options.scheduler import Scheduler
+from gpustack.novadb.sources import Sources
 from gpustack.offer.flavor.desired import wanted
 from gpustack.operate.capacity.assess import State, count_all, state
 from gpustack.operate.capacity.model import Reason
@@ -54,6 +57,22 @@ def test_a_zone_that_an_aggregate_has_leaves_out_other_hosts(
     found = read(tmp_path, zone, scheduler)
     assert sum(host.closed is Reason.ZONE for host in found.hosts) == refused
     assert {entry.name for entry in found.aggregates} == {"az1", "az2"}
+
+
+def test_databases_of_another_region_are_reported(tmp_path: Path) -> None:
+    """Its hosts may have the same names; the uuids of their compute nodes differ."""
+    sizes = growing_fleets.Sizes(hosts=2)
+    conf, spec = growing_fleets.databases(tmp_path, sizes), load_spec(growing_fleets.written(tmp_path, sizes)["spec"])
+
+    def gaps() -> Sequence[str]:
+        databases = lambda: Sources.from_nova_conf([conf])  # noqa: E731
+        return state(growing_fleets.cloud(sizes).connection, spec, databases=databases).gaps
+
+    (gap,) = gaps()
+    assert gap.endswith("--config-file is of another cloud or region")
+    with sa.create_engine(f"sqlite:///{tmp_path}/cell.sqlite", poolclass=sa.NullPool).begin() as connection:
+        connection.exec_driver_sql("UPDATE compute_nodes SET uuid = host WHERE host = 'gpu00001'")
+    assert gaps() == ()
 
 
 def test_an_unknown_zone_is_an_error(tmp_path: Path) -> None:
