@@ -19,7 +19,7 @@ REPAIRS: dict[Repair, tuple[str, str]] = {
         f"{HOSTS}; none if it is down and frees the row itself when it starts, and no instance there lacks a device",
         "`pci_devices`",
     ),
-    Repair.RETIRE: (f"{HOSTS}; none if it does the same when it starts", "`pci_devices`"),
+    Repair.RETIRE: (f"{HOSTS}, whose answer is needed only if the instance may be there or moves", "`pci_devices`"),
     Repair.CLEAR_DELETED: (f"{HOSTS}; none if it is down and no name of it is the instance's host", "`pci_devices`"),
     Repair.UNBLOCK: (HOSTS, "`pci_devices`"),
     Repair.BLOCK_PARENT: (HOSTS, "`pci_devices`"),
