@@ -72,6 +72,8 @@ def answer(cloud: Connection, name: str, sources: WhySources) -> HostAnswer:
     except CloudError as error:
         gaps.append(error.what)
     gpus = tuple(_gpus(index, fleet, name, sources))
+    if not gpus and not fleet.located:
+        gaps.append(f"no source shows the GPUs of {name}; --config-file reads them from Nova's databases")
     places = {place for gpu in gpus for place in (f"{gpu.host} {gpu.address}", gpu.host)}
     of_fleet = [entry for entry in fleet.findings if entry.place in places and entry.code != Code.GPU_NOT_OFFERED]
     return HostAnswer(

@@ -287,6 +287,15 @@ def test_sources_that_were_not_read_leave_links_open(monkeypatch: pytest.MonkeyP
     assert found.summary.startswith("gpu1: 3 in Placement, 3 free")
 
 
+def test_gpus_that_no_source_lists_are_unknown_and_not_0_free(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    silent: dict[str, Any] = {"hosts": (), "devices": (), "device_specs": (), "scheduler": None}
+    found, _cloud = asked(monkeypatch, tmp_path, rows=None, **silent)
+    assert found.summary.startswith("gpu1: its GPUs are unknown")
+    assert found.gaps == ["no source shows the GPUs of gpu1; --config-file reads them from Nova's databases"]
+    found, _cloud = asked(monkeypatch, tmp_path, rows=(), **silent)
+    assert (found.gaps, found.summary.partition(";")[0]) == ([], "gpu1: 0 free")
+
+
 def test_what_is_not_known_to_be_free_is_not_0_free(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     found, _cloud = asked(monkeypatch, tmp_path)
     one, *others = (replace(gpu, state="", records={**dict.fromkeys(gpu.records), "host": True}) for gpu in found.gpus)
