@@ -68,19 +68,19 @@ def progress(command: Voice, doing: str) -> Iterator[ProgressListener]:
     from gpustack.connect.playbooks.show import line
 
     if not command.app.stderr.isatty():
-        texts: list[tuple[str, str]] = []
+        texts: dict[str, str] = {}
         due = time.monotonic() + _PAUSE
 
         def report_hosts(record: "Record", over: Sequence[str]) -> None:
             ended = [record.hosts[name] for name in over]
             shown = [h for h in ended if h.problem or (h.text if doing == "planning" else h.begun)]
-            texts.extend((h.host, line(h, checked=record.checked)) for h in shown)
+            texts.update((h.host, line(h, checked=record.checked)) for h in shown)  # the last of several plays
             if time.monotonic() >= due:
                 flush()
 
         def flush() -> None:
             nonlocal due
-            for group in host_groups(texts):
+            for group in host_groups(texts.items()):
                 command.report(f"{doing}: {group.text}")
             texts.clear()
             due = time.monotonic() + _PAUSE

@@ -81,6 +81,15 @@ def test_short_batches_are_one_line_in_a_pipe(
     assert capsys.readouterr().out.splitlines() == (lines or [f"working: {name}: done" for name in names])
 
 
+def test_a_host_of_two_plays_is_one_host(capsys: pytest.CaptureFixture[str]) -> None:
+    """A dry run plans, then compares: with the same text, the host would be two equal hosts."""
+    record = SimpleNamespace(hosts={"gpu01": HostRecord(host="gpu01", text="nothing", begun=True)}, checked=True)
+    with progress(command(io.StringIO()), "planning") as report:
+        for _play in range(2):
+            report(record, ["gpu01"])  # type: ignore[arg-type]
+    assert capsys.readouterr().out == "planning: gpu01: nothing to do\n"
+
+
 def test_an_interrupted_run_says_what_it_finished(capsys: pytest.CaptureFixture[str]) -> None:
     record = SimpleNamespace(hosts={"gpu01": HostRecord(host="gpu01", begun=True, changed=True)}, checked=False)
 
