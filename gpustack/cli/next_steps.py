@@ -72,7 +72,7 @@ def arguments(
     following: argparse.ArgumentParser,
     typed: str | None = None,
 ) -> str | None:
-    """The arguments of the next command, quoted for a shell; None if it can't get all that the present one had.
+    """The arguments of the next command, quoted for a shell; None if it can't get all that this one had.
 
     :param own: the arguments from the table, by name.
     :param values: the parsed arguments of the present command.
@@ -81,7 +81,8 @@ def arguments(
     :param typed: the arguments that a text has, to which those are added that it lacks.
     """
     known = {action.dest for action in following._actions}
-    if any(values.get(name) for name in _PRIVATE) or any(values.get(n) and n not in known for n in _SOURCES):
+    is_lost = any(values.get(name) for name in _PRIVATE) or any(values.get(n) and n not in known for n in _SOURCES)
+    if is_lost and "subject" not in own:  # an explanation is of a code alone
         return None
     words, named = list[str](), own.keys() | {name for name in _READ_HERE if f"--{name}" in (typed or "")}
     for action in sorted(following._actions, key=lambda action: bool(action.option_strings)):
@@ -98,7 +99,8 @@ def arguments(
         if value in (None, False, []) and not action.option_strings and action.required and action.nargs != "*":
             return None
         words += _words(action, value)
-    return " ".join(map(quoted, words))
+    is_read_once = any(word.startswith(("/dev/", "/proc/")) for word in words)  # standard input, <(zcat FILE)
+    return None if is_read_once else " ".join(map(quoted, words))
 
 
 def _is_typed(action: argparse.Action, text: str, parser: argparse.ArgumentParser) -> bool:

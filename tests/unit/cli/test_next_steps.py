@@ -102,6 +102,17 @@ def test_a_directory_is_no_host_to_change() -> None:
     assert arguments({}, {"spec": "s.yaml", "root": "/mnt"}, lambda name: None, parser_of("host apply")) is None
 
 
+@pytest.mark.parametrize("path", ["/dev/stdin", "/dev/fd/63", "/proc/self/fd/11"])
+def test_a_file_that_is_read_once_has_no_next_command(path: str) -> None:
+    values = {"spec": "s.yaml", "snapshot": [path]}
+    assert arguments({}, values, lambda name: None, parser_of("host plan")) is None
+
+
+def test_a_code_is_explained_wherever_the_hosts_are() -> None:
+    values = {"root": "/mnt", "db_url": "mysql://nova:secret@db/nova"}
+    assert arguments({"subject": "GPU013"}, values, lambda name: None, parser_of("explain")) == "GPU013"
+
+
 def test_a_required_argument_is_needed() -> None:
     assert arguments({}, {}, lambda name: None, parser_of("host plan")) is None
 
