@@ -243,6 +243,16 @@ def open_private(path: Path, access: int = os.O_WRONLY) -> int:
     return descriptor
 
 
+def refuse_unwritable(path: Path) -> None:
+    """Check that :func:`write_atomic` can write a file, before the work whose result it gets. Creates nothing.
+
+    :raises OSError: when it is a directory, or its directory is missing or not writable.
+    """
+    if path.is_dir() or not (os.access(path.parent, os.W_OK) or path.parent in _OPEN):
+        reason = errno.EISDIR if path.is_dir() else errno.EACCES if path.parent.is_dir() else errno.ENOENT
+        raise OSError(reason, os.strerror(reason), str(path))
+
+
 def write_atomic(
     path: Path, text: Text, *, mode: int, exact: bool = False, new: bool = False, owner: os.stat_result | None = None
 ) -> None:

@@ -63,7 +63,7 @@ def add_question(parser: argparse.ArgumentParser, check: str) -> None:
     :param check: the help of ``--check``.
     """
     option(parser, "--check", check)
-    option(parser, "--yes", "don't ask for confirmation")
+    parser.add_argument("-y", "--yes", action="store_true", help="don't ask for confirmation")
 
 
 class ChangeCommand(OpenStackCommand):

@@ -18,7 +18,7 @@ from gpustack.cli import cleanup_options as options
 from gpustack.cli.change import ChangeCommand
 from gpustack.cli.cleanup_hosts import add_ask_hosts, add_hypervisors, asked_plan
 from gpustack.cli.common import Command, Lister, add_exit_code, add_format, ssh_options
-from gpustack.cli.options import interval, natural, option, pci_address, positive
+from gpustack.cli.options import add_snapshot, interval, natural, option, pci_address, positive
 from gpustack.cli.output import Table, table
 from gpustack.cloud import Connection
 from gpustack.cloud.session import disconnect
@@ -67,7 +67,10 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
         options.add_databases(parser)
         options.add_selection(parser)
         options.add_cloud(parser)
-        options.add_hardware(parser)
+        group = parser.add_argument_group("hardware", "the devices of the hosts, for class O")
+        add_snapshot(group)
+        text = "compare device_spec of this nova.conf of nova-compute, or of its directory, as well"
+        option(group, "--compute-config FILE…", text)
         add_ask_hosts(parser)
         option(parser, "--all", "also list items that are protected or heal by themselves")
         add_exit_code(parser)

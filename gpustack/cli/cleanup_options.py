@@ -14,7 +14,7 @@ from gpustack.base.errors import DatabaseError, GpustackError, UsageError
 from gpustack.base.known_secrets import hidden
 from gpustack.base.text import quoted
 from gpustack.cli.common import Command
-from gpustack.cli.options import Once, add_snapshot, natural, option, pci_address, positive, snapshot_hosts
+from gpustack.cli.options import Once, natural, option, pci_address, positive, snapshot_hosts
 from gpustack.cloud import Connection
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def device(text: str) -> tuple[str, str]:
     """Parse a device as HOST/ADDRESS."""
     host, slash, address = text.rpartition("/")
     if not slash or not host:
-        raise ValueError(text)
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST/ADDRESS")
     return host, pci_address(address)
 
 
@@ -97,13 +97,6 @@ def cloud_of(parsed_args: argparse.Namespace) -> Connection | None:
     from gpustack.cloud.session import shared
 
     return shared(parsed_args.os_cloud)
-
-
-def add_hardware(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("hardware", "the devices of the hosts, for class O")
-    add_snapshot(group)
-    text = "compare device_spec of this nova.conf of nova-compute, or of its directory, as well"
-    option(group, "--compute-config FILE…", text)
 
 
 def with_hardware(sources: Sources, parsed_args: argparse.Namespace, report: Callable[[str], None]) -> Sources:

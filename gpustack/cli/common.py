@@ -17,14 +17,14 @@ from cliff import command, lister, show
 
 from gpustack.base import silence
 from gpustack.base.errors import CHANGES, GpustackError, HostError, PartialError, SpecError, UsageError, VerifyError
-from gpustack.base.files import write_atomic
+from gpustack.base.files import refuse_unwritable, write_atomic
 from gpustack.base.findings import Finding, Severity, once, report_lines
 from gpustack.base.host_groups import host_groups, pattern, total
 from gpustack.base.text import listed, printable
 from gpustack.cli import decoration, environment
 from gpustack.cli.inventory import add_inventory, add_limit, expanded, inventory, inventory_hosts
 from gpustack.cli.next_steps import IN_TEXT, PLACEHOLDER, SPEC, arguments, step_of
-from gpustack.cli.options import Once, add_snapshot, option, port, positive, seconds
+from gpustack.cli.options import Once, add_snapshot, option, port, positive, refuse_empty, seconds
 from gpustack.cli.progress import reading
 from gpustack.cli.registry import command_class, gpustack_name, typed
 from gpustack.cli.tables import FittingTable, PlainCsv
@@ -36,16 +36,15 @@ if TYPE_CHECKING:
 
 HOSTS_OF_SPEC = "the hosts of SPEC"
 THIS_MACHINE = "this machine"
-_EQUIVALENTS = {
-    "--sudo": ("-K",),
-    "--ask-become-pass": ("--sudo",),
-    "--identity": ("--private-key",),
-    "--private-key": ("--identity",),
-    "--jobs": ("--forks",),
-    "--forks": ("--jobs",),
-    "--output": ("--out", "--format"),
-}
-"""Options that other commands or other programs have, and their names here."""
+_EQUIVALENTS = (
+    ("--sudo", "--ask-become-pass", "-K"),
+    ("--identity", "--private-key"),
+    ("--jobs", "--forks"),
+    ("--output", "--format"),
+    ("--output", "--out"),
+    ("--cloud", "--os-cloud"),
+)
+"""Options that are one thing in other commands or other programs, and here."""
 _OF_OPENSTACK = {"--os-cloud": "cloud", "--os-region-name": "region_name"}
 """Options of ``openstack`` itself, and the names of their values."""
 _INDENTED = 100_000
@@ -91,10 +90,15 @@ class Command(command.Command):
         def error(message: str) -> NoReturn:
             _, _, unknown = message.partition("unrecognized arguments: ")
             option = unknown.partition(" ")[0].partition("=")[0]
-            known = [other for other in _EQUIVALENTS.get(option, ()) if other in parser._option_string_actions]
-            report(message + "".join(f"\n  → this command has {other} instead of {option}" for other in known))
+            thing = option.lstrip("-").rstrip("s")
+            others = (f"--{thing}", *(other for same in _EQUIVALENTS if option in same for other in same))
+            actions = parser._option_string_actions
+            known = [*{actions[other]: other for other in others if other in actions}.values()]
+            known += [str(a.metavar) for a in parser._get_positional_actions() if a.dest.rstrip("s") == thing]
+            report(message + (f"\n  → this command has {' or '.join(known)} instead of {option}" if known else ""))
 
         parser.error = error  # type: ignore[method-assign]
+        refuse_empty(parser)
         return parser
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -200,6 +204,8 @@ class Command(command.Command):
         """Run the action, print its data, then run :meth:`after`, and print the next command. cliff calls this."""
         silence.forget()
         self._values = vars(parsed_args)
+        if path := getattr(parsed_args, "findings", None):
+            refuse_unwritable(path)
         try:
             is_short = self.streams or hasattr(parsed_args, "yes")  # a question follows
             with contextlib.nullcontext() if is_short else decoration.paged(self.app.stdout):
@@ -217,7 +223,7 @@ class Command(command.Command):
             error.remedy = self.completed(error.remedy or "")
             raise
         finally:
-            if path := getattr(parsed_args, "findings", None):
+            if path:
                 findings = [finding.to_dict() for finding in dict.fromkeys(self._noted)]
                 write_atomic(path, json.dumps({"findings": findings}, indent=2) + "\n", mode=0o600)
         to_do = self.to_do or any(finding.severity is not Severity.INFO for finding in self._noted)

@@ -36,12 +36,11 @@ _SUFFIX = ".prom"
 def listen(text: str) -> tuple[str, int]:
     """Parse ``[ADDRESS:]PORT``; loopback by default."""
     address, _colon, digits = text.rpartition(":")
-    port = int(digits)
-    if not 0 <= port < 65536:
+    if not digits.isdecimal() or int(digits) >= 65536:
         raise argparse.ArgumentTypeError(f"{digits} is no port")
     if ":" in address and not (address.startswith("[") and address.endswith("]")):
         raise argparse.ArgumentTypeError(f"brackets are missing: [{address}]:{digits}")
-    return address.strip("[]") or "127.0.0.1", port
+    return address.strip("[]") or "127.0.0.1", int(digits)
 
 
 def textfile(text: str) -> Path:

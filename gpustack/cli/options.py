@@ -57,6 +57,20 @@ def option(parser: argparse._ActionsContainer, usage: str, text: str, **more: An
     parser.add_argument(name, help=text, **{**usual, **more})
 
 
+def refuse_empty(parser: argparse.ArgumentParser) -> None:
+    """Refuse empty arguments, with which a command would work on more than was meant, and ``-`` as a file."""
+    convert = parser._get_value
+
+    def value(action: argparse.Action, arg_string: str) -> Any:  # noqa: ANN401 - of any type
+        if not arg_string.strip(" ,") and action.default != "" and action.dest != "description":
+            raise argparse.ArgumentError(action, "empty value\n  → name one: is a variable of the shell not set?")
+        if arg_string == "-" and action.type is Path:
+            raise argparse.ArgumentError(action, "- is no file\n  → name /dev/stdin or /dev/stdout")
+        return convert(action, arg_string)
+
+    parser._get_value = value  # type: ignore[method-assign]
+
+
 def add_snapshot(parser: argparse._ActionsContainer, purpose: str = "") -> None:
     """Add ``--snapshot``.
 

@@ -175,12 +175,28 @@ def test_examples_are_command_lines(name):
         (("host", "apply", "s.yaml", "--identity=key"), "--private-key"),
         (("scan", "--private-key", "key"), "--identity"),
         (("scan", "--forks", "3"), "--jobs"),
+        (("scan", "-K"), "--sudo"),
+        (("flavor", "plan", "s.yaml", "--cloud", "c"), "--os-cloud"),
+        (("flavor", "plan", "--spec", "s.yaml"), "SPEC"),
+        (("scan", "--host", "gpu01"), "HOST"),
+        (("gpu", "list", "--hosts", "gpu01"), "--host"),
+        (("cloud", "plan", "s.yaml", "--output", "json"), "--format or --out"),
     ],
 )
 def test_an_unknown_option_names_its_equivalent(gpustack, command, equivalent):
     ran = gpustack(*command)
     assert ran.code == 2
-    assert f"\n  → this command has {equivalent} instead of --" in ran.err
+    assert f"\n  → this command has {equivalent} instead of -" in ran.err
+
+
+def test_every_command_that_asks_has_the_short_option() -> None:
+    asking = 0
+    for entry in entry_points(group="gpustack.cli"):
+        options = Gpustack().parser_of(entry.name.replace("_", " "))._option_string_actions
+        if "--yes" in options:
+            assert options["-y"] is options["--yes"], entry.name
+            asking += 1
+    assert asking > 10
 
 
 def test_optional_arguments_are_not_required(gpustack):

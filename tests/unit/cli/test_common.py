@@ -48,6 +48,41 @@ def test_every_command_that_plans_or_reports_findings_has_both_options() -> None
     assert judged > 20
 
 
+def test_no_command_takes_an_empty_argument_for_all() -> None:
+    """As a variable of the shell that is not set: without the value, a command would work on more than was meant."""
+    refused = 0
+    for name, _command, _options in commands():
+        parser = Gpustack().parser_of(name)
+        for action in parser._actions:
+            if action.nargs != 0 and action.default != "" and action.dest != "description":
+                for empty in ("", " ", ","):
+                    with pytest.raises(argparse.ArgumentError, match="empty value"):
+                        parser._get_value(action, empty)
+                refused += 1
+    assert refused > 500
+
+
+def test_a_dash_is_no_file() -> None:
+    parser = Gpustack().parser_of("scan")
+    with pytest.raises(argparse.ArgumentError, match="name /dev/stdin or /dev/stdout"):
+        parser._get_value(parser._option_string_actions["--snapshot"], "-")
+    parser = Gpustack().parser_of("guest check")
+    assert parser._get_value(parser._option_string_actions["--console"], "-") == "-"
+
+
+def test_no_number_of_things_or_seconds_is_negative() -> None:
+    refused = 0
+    for name, _command, options in commands():
+        parser = Gpustack().parser_of(name)
+        for action in {*options.values()}:
+            if action.metavar in ("N", "S", "SECONDS") and action.dest != "seed":
+                for odd in ("-1", "nan"):
+                    with pytest.raises((argparse.ArgumentError, argparse.ArgumentTypeError)):
+                        parser._get_value(action, odd)
+                refused += 1
+    assert refused > 50
+
+
 @pytest.mark.parametrize(
     ("arguments", "snapshot", "code"),
     [
@@ -91,6 +126,18 @@ def test_findings_are_written_if_the_command_fails(tmp_path: Path, capsys: pytes
     assert main([*command, "--exit-code"]) == 13
     assert any(f["severity"] == "error" for f in json.loads(path.read_text())["findings"])
     capsys.readouterr()
+
+
+def test_findings_that_can_not_be_written_are_refused_before_the_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec, missing = tmp_path / "gpustack.yaml", tmp_path / "missing" / "findings.json"
+    spec.write_text(SPEC)
+    command = ["nova", "render", str(spec), "--snapshot", str(SNAPSHOTS / "k4200-prepared.json")]
+    for path, reason in ((missing, f"mkdir -p {missing.parent}"), (tmp_path, "name a file: this is a directory")):
+        assert main([*command, "--out", str(tmp_path / "out"), "--findings", str(path)]) == 1
+        assert reason in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["gpustack.yaml"]
 
 
 ENDS = {

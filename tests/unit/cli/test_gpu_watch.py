@@ -175,7 +175,7 @@ def test_the_old_file_remains_if_the_disk_refuses_the_new_one(cloud: Cloud, tmp_
         (["--textfile", "x.prom", "--interval", "0"], "1 second or more"),
         (["--listen", "65536"], "65536 is no port"),
         (["--listen", "::1:9835"], "brackets are missing"),
-        (["--listen", "localhost"], "invalid"),
+        (["--listen", "localhost"], "localhost is no port"),
     ],
 )
 def test_invalid_command_lines(cloud: Cloud, gpustack: Gpustack, arguments: list[str], reason: str) -> None:
