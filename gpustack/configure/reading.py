@@ -69,7 +69,7 @@ def _of_tool(argument: str, unread: list[Finding]) -> list[Source] | None:
     for path, of_file in read.items():
         for document in of_file:
             found += [*rhoso.sources(path, document, own=True), *openstack_helm.sources(path, document)]
-    variables = {path: dict(ChainMap(*of_file)) for path, of_file in read.items()}
+    variables = {path: dict(ChainMap(*documents(path, base_60=True))) for path in paths}
     found += openstack_ansible.sources(variables, services)
     unknown = list(openstack_ansible.unknown(variables))
     unread += unknown

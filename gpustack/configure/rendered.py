@@ -188,9 +188,10 @@ class Tool:
     filters: tuple[str, ...] = ()
 
 
-def documents(path: Path) -> list[dict[str, object]]:
+def documents(path: Path, *, base_60: bool = False) -> list[dict[str, object]]:
     """The mappings of a YAML file, without the frame of a Kubernetes list such as the output of ``oc get``.
 
+    :param base_60: whether 0000:17:00.4 without quotes is a number, as for Ansible; for Helm and Kubernetes it is text.
     :raises NovaConfigError: when the file can't be read or is not YAML.
     """
     import yaml
@@ -204,6 +205,10 @@ def documents(path: Path) -> list[dict[str, object]]:
         made = getattr(loader, f"construct_{node.id}")  # type: ignore[attr-defined]
         return made(node) if isinstance(node, yaml.ScalarNode) else made(node, deep=True)
 
+    def number(loader: LimitedLoader, node: yaml.ScalarNode) -> object:
+        return node.value if ":" in node.value and not base_60 else loader.construct_yaml_float(node)
+
+    Loader.add_constructor("tag:yaml.org,2002:float", number)
     Loader.add_constructor("!vault", lambda loader, node: "{{ vault }}")
     Loader.add_constructor("!unsafe", unsafe)
     try:

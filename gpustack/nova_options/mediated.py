@@ -106,6 +106,7 @@ def _add(made: CardTypes, section: TypeSection, address: str, release: Release) 
         what = f"{address} is already an address of {made.types[address]}"
     elif not (is_virtual or is_address(address)):
         what = f"{address!r} is no PCI address such as 0000:84:00.0"
+        what += ": YAML reads an address without quotes as a number" if re.fullmatch(r"\d+\.\d", address) else ""
     if what:
         made.problems.append(Problem(type=section.type, at="device_addresses", what=what, refused=True))
     made.types.setdefault(address, section.type)

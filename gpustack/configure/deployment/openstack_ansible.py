@@ -83,9 +83,8 @@ def _variables(job: Job, names: Sequence[str]) -> Iterator[tuple[str, dict[str, 
             raise NovaConfigError("one line can't join expressions", where=path, remedy="name values with --from")
         elif lines:  # an older role writes its variable into one line
             of_host[variable] = json.dumps([entry for line in lines for entry in specs_of(line)])
-        if types := wanted.mediated.get(
-            host
-        ):  # The role's own variable has no mdev_class; a host's value replaces it all.
+        # The role's own variable has no mdev_class; a host's value replaces it all.
+        if types := wanted.mediated.get(host):
             of_types = sections(wanted, ("compute",), types=types, parts={"devices"})
             of_host[_OVERRIDES] = {**switches, **typed(of_types)}
         content = providers.content(wanted.markers.get(host, {}), wanted.traits.get(host, {}))
@@ -123,7 +122,7 @@ def _set_twice(below: Path, path: str, variables: dict[str, object]) -> Iterator
         if winner is None:
             continue
         try:
-            assigned = dict(ChainMap(*documents(file)))
+            assigned = dict(ChainMap(*documents(file, base_60=True)))
         except NovaConfigError as error:
             grave = Severity.INFO if error.what == ENCRYPTED else None
             what = {"error": error.what, "names": " or ".join(dict.fromkeys((*variables, _OVERRIDES)))}

@@ -4,6 +4,7 @@ For the latter, only the configurations of hosts with GPUs are checked. An optio
 nova.conf itself is among the files: a drop-in alone leaves it open.
 """
 
+import contextlib
 import re
 from collections.abc import Generator, Iterator, Sequence
 from itertools import chain
@@ -239,8 +240,9 @@ def processors(subject: LintSubject) -> Iterator[Finding]:
             yield finding(Code.PINNED_ON_ALL_CPUS, place=source.label, flavors=_names(pinned))
         if floating and dedicated and not shared:
             yield finding(Code.NO_SHARED_CPUS, place=dedicated.place, flavors=_names(floating))
-        if dedicated and (cpus := _cpus(dedicated.value)):
-            sets.append((len(cpus), dedicated))
+        with contextlib.suppress(cpu_sets.CpuSpecError):
+            if dedicated and (cpus := cpu_sets.cpus(dedicated.value)):
+                sets.append((len(cpus), dedicated))
     most, largest = max(sets, key=lambda entry: entry[0], default=(0, None))
     too_large = [shape for shape in pinned if shape.cpu_policy == "dedicated" and (shape.vcpus or 0) > most]
     if largest is not None and too_large:
@@ -378,11 +380,3 @@ def _setting(source: Source, option: Option) -> Setting | None:
 
 def _names(shapes: list[InstanceShape]) -> str:
     return listed([shape.flavor for shape in shapes], 3)
-
-
-def _cpus(text: str) -> set[int]:
-    """The processors of a list; empty if Nova refuses it."""
-    try:
-        return cpu_sets.cpus(text)
-    except cpu_sets.CpuSpecError:
-        return set()

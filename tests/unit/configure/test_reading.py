@@ -3,8 +3,11 @@
 import pytest
 
 from gpustack.configure.installed.verdicts import job
+from gpustack.configure.lint import lint
+from gpustack.configure.lint.subject import LintSubject
 from gpustack.configure.reading import read
 from gpustack.configure.sources import HostNames
+from gpustack.nova_options import releases
 
 
 @pytest.mark.parametrize(
@@ -122,3 +125,24 @@ def test_overrides_of_kolla_ansible_are_read_by_their_parent(tmp_path):
     sources = read([str(tmp_path)]).sources
     assert any(str(tmp_path / "nova/nova-api.conf") in source.configuration.files for source in sources)
     assert sources == read([str(tmp_path / "nova")]).sources
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("values.yaml", "conf: {nova: {mdev_nvidia-700: {device_addresses: 0000:17:00.4}}}\n", "0000:17:00.4"),
+        ("user_variables.yml", "nova_enabled_mdev_types: [{type: nvidia-700, address: 0000:17:00.4}]\n", "1020.4"),
+    ],
+)
+def test_an_address_without_quotes_is_what_the_tool_reads(tmp_path, name, text, value):
+    """YAML 1.1 has numbers of base 60; Ansible reads them, Helm and Kubernetes do not."""
+    (tmp_path / name).write_text(text)
+    settings = {s.value for source in read([str(tmp_path / name)]).sources for s in source.configuration.settings}
+    assert value in settings
+
+
+def test_a_number_in_place_of_an_address_is_explained(tmp_path):
+    file = tmp_path / "user_variables.yml"
+    file.write_text("nova_enabled_mdev_types: [{type: nvidia-700, address: 0000:17:00.4}]\n")
+    found = [f.message for f in lint([str(file)], LintSubject(release=releases.release("2025.2"))).findings]
+    assert any(message.endswith("YAML reads an address without quotes as a number") for message in found)
