@@ -20,7 +20,6 @@ from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, Severity, errors, finding
 from gpustack.base.text import listed
 from gpustack.configure import preflight, vendordata, vgpus
-from gpustack.configure.coverage import proof
 from gpustack.configure.packing import Advised, Requested, advised, gpus_by_alias, requested
 from gpustack.hosts.facts.model import Function, Host
 from gpustack.nova_options import releases
@@ -268,7 +267,7 @@ def _of_host(mode: Placement, release: Release, spec: Spec, host: Host) -> _Host
     if not unknown:
         entries = (*_entries(spec, judged, mode, release), *_of_networks(spec, host, networks))
         written = [entry.to_dict() for entry in entries]
-        findings += proof(host, written, judged.offered, networks.addresses)
+        findings += preflight.proof(host, written, judged.offered, networks.addresses)
         unknown = tuple(vgpus.of_one_card(host, written))
     return _HostConfig(
         judged=judged,

@@ -1,5 +1,6 @@
-"""Checks of a spec before rendering: unsupported settings, missing facts, ambiguous aliases, GPUs by attribute."""
+"""Checks before rendering: of a spec (settings, facts, aliases, GPUs by attribute), and of the device_spec for it."""
 
+import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -9,11 +10,13 @@ from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.host_groups import fold
 from gpustack.base.text import counted, listed
 from gpustack.configure.packing import CANDIDATES, Requested
-from gpustack.hosts.facts.gpus import nvswitches
+from gpustack.hosts.facts.gpus import gpus, nvswitches
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import releases
+from gpustack.nova_options.device_spec import DeviceSpec, matched
 from gpustack.nova_options.options import Release
 from gpustack.nova_options.pci_values import reported_class
+from gpustack.pci import catalogue
 from gpustack.spec.assignment import Assigned
 from gpustack.spec.attributes import alias_trait, memory_of
 from gpustack.spec.model import NvSwitch, Placement, Spec, hosts_of, options_for
@@ -209,7 +212,8 @@ def _selection_findings(
             if not set(mediated).intersection(spec.selected[alias]):
                 yield finding(Code.SELECTION_WITHOUT_CARD, place=place)
             continue
-        if placement == "schedule" and len(classes := _classes(spec, models)) > 1:
+        ids = ((spec.resource_class_of(name), *spec.models[name].ids) for name in models)
+        if placement == "schedule" and len(classes := {str(reported_class(*each)) for each in ids}) > 1:
             yield finding(
                 Code.SELECTION_WITHOUT_CLASS, place=place, models=", ".join(models), classes=", ".join(sorted(classes))
             )
@@ -239,8 +243,8 @@ def moves(
         compared = (vendor, target.gpu.main.vendor), (product, target.gpu.main.product), (kind, target.gpu.dev_type)
         if all(requested in (None, own) for requested, own in compared):
             others.setdefault(target.host.hostname, []).append(f"{target.address} ({target.model})")
-    for host, gpus in others.items():
-        yield finding(Code.MOVE_CLAIMS_OTHER_KIND, place=host, alias=alias, others=listed(gpus, 5))
+    for host, cards in others.items():
+        yield finding(Code.MOVE_CLAIMS_OTHER_KIND, place=host, alias=alias, others=listed(cards, 5))
 
 
 def _indistinct(spec: Spec, place: str, models: Sequence[str], present: Collection[str]) -> Iterator[Finding]:
@@ -253,11 +257,6 @@ def _indistinct(spec: Spec, place: str, models: Sequence[str], present: Collecti
             yield finding(Code.ALIASES_WITH_SAME_CARDS, place=place, ids=":".join(ids), models=pair, other=alias)
 
 
-def _classes(spec: Spec, models: Sequence[str]) -> set[str]:
-    ids = ((spec.resource_class_of(name), spec.models[name].ids) for name in models)
-    return {str(reported_class(name, vendor, product)) for name, (vendor, product) in ids}
-
-
 def _same_traits(spec: Spec) -> Iterator[Finding]:
     """Aliases whose names differ only in case or signs: their cards have the same trait."""
     by_trait: dict[str, str] = {}
@@ -266,3 +265,48 @@ def _same_traits(spec: Spec) -> Iterator[Finding]:
         other = by_trait.setdefault(alias_trait(alias), alias)
         if other != alias:
             yield finding(Code.ALIASES_WITH_SAME_TRAIT, place=f"alias {alias}", other=other, trait=alias_trait(alias))
+
+
+def proof(
+    host: Host, entries: Sequence[Mapping[str, str]], targets: Sequence[Assigned], others: Collection[str] = ()
+) -> Iterator[Finding]:
+    """Report prepared GPUs that the device_spec misses, and other functions that it matches.
+
+    :param entries: the device_spec of the host, as Nova reads it.
+    :param targets: the GPUs that host preparation assigns to passthrough.
+    :param others: the addresses of other functions that are offered, for ports of Neutron.
+    """
+    wanted_addresses = {*(t.gpu.main.address for t in targets), *others}
+    specs = [DeviceSpec.parse(entry) for entry in entries]
+    for target in targets:
+        if not target.gpu.main.bdf.fits_nova:
+            yield finding(Code.PREPARED_CARD_DOMAIN_TOO_WIDE, place=f"{host.hostname} {target.gpu.main.address}")
+    reached = matched(specs, host)
+    for address in reached:
+        parts = host.virtual.get(address, ())
+        if parts and not any(part.address in reached for part in parts):
+            functions = ", ".join(part.address for part in parts)
+            yield finding(Code.PHYSICAL_FUNCTION_OFFERED, place=f"{host.hostname} {address}", functions=functions)
+    for address, index in reached.items():
+        if address not in wanted_addresses:
+            place, entry, what = f"{host.hostname} {address}", json.dumps(entries[index]), what_is(host, address)
+            yield finding(Code.DEVICE_SPEC_OFFERS_TOO_MUCH, place=place, entry=entry, what=what)
+    for address in sorted(wanted_addresses - reached.keys()):
+        yield finding(Code.DEVICE_SPEC_MISSES_CARD, place=f"{host.hostname} {address}")
+
+
+def what_is(host: Host, address: str) -> str:
+    """Describe a PCI function for a message: a companion of a GPU, a network controller in use as eth0, …"""
+    function = host.functions[address]
+    text = catalogue.describe(
+        function.vendor, function.product, function.pci_class, function.subsystem_vendor, function.subsystem_product
+    )
+    if function.physical_function is not None:
+        return f"{text}, a virtual function of {function.physical_function}"
+    names = [net.name for net in function.uses.net] or list(function.uses.block)
+    if names:
+        return f"{text}, in use as {', '.join(names)}"
+    for gpu in gpus(host):
+        if any(companion.address == address for companion in gpu.companions):
+            return f"{text}, a companion of {gpu.main.address}"
+    return text

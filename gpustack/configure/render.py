@@ -185,6 +185,16 @@ def _in_the_way(
                 yield _about(setting, Code.OVERRIDDEN_BY_LATER_FILE)
     yield from _available(existing, wanted)
     yield from _types_replaced(existing, wanted, HostNames(hosts))
+    yield from _stages(existing, wanted)
+
+
+def _stages(existing: Existing, wanted: DesiredConfig) -> Iterator[Finding]:
+    """Switches of PCI in Placement that are on beyond the stage of the spec."""
+    beyond = {"report": "pci/report_in_placement", "schedule": "filter_scheduler/pci_in_placement"}
+    for stage in ("report", "schedule")[("off", "report", "schedule").index(wanted.placement) :]:
+        for _, setting in existing.effective(releases.option(beyond[stage])):
+            if setting.value.lower() in releases.TRUE:
+                yield _about(setting, Code.PLACEMENT_STAGE_DIFFERS, wanted=wanted.placement, stage=stage)
 
 
 def _aliases(

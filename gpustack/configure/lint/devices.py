@@ -8,8 +8,8 @@ from typing import Any
 from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.base.text import listed
-from gpustack.configure.coverage import what_is
 from gpustack.configure.lint.subject import REPORT, DeviceLine, LintSubject, about_key, check, padded_traits
+from gpustack.configure.preflight import what_is
 from gpustack.configure.sources import SERVICES, Source
 from gpustack.configure.vgpus import different_traits
 from gpustack.hosts.facts.gpus import gpus, is_gpu

@@ -404,3 +404,13 @@ def test_each_line_of_a_shared_alias_may_be_the_equal_one(tmp_path):
         existing = Existing(named=read_sources([str(tmp_path / "nova-api.conf")]))
         found = render(desired, existing=existing, hosts=HOSTS).findings
         assert [f.code for f in found if f.code in ("GPU312", "GPU313")] == [code]
+
+
+@pytest.mark.parametrize(("placement", "lines"), [("off", [2, 4]), ("report", [4]), ("schedule", [])])
+def test_a_stage_beyond_that_of_the_spec_is_reported(tmp_path, placement, lines):
+    """A first spec for a cloud with PCI in Placement: nova-compute would report other resource classes."""
+    file = tmp_path / "nova.conf"
+    file.write_text("[pci]\nreport_in_placement = true\n[filter_scheduler]\npci_in_placement = True\n")
+    desired = wanted(spec(placement=placement), HOSTS, release=releases.release("2025.2"))
+    found = render(desired, existing=Existing(named=read_sources([str(file)])), hosts=HOSTS).findings
+    assert [f.place for f in found if f.code == "GPU395"] == [f"{file}:{line}" for line in lines]
