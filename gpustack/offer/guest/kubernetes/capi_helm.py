@@ -20,7 +20,7 @@ def documents(groups: Sequence[NodeGroup], drivers: Mapping[str, Any], *, max_no
     """
     if not groups:
         return
-    taints = [taint.key for group in groups for taint in group.taints]
+    taints = [taint["key"] for group in groups for taint in group.taints]
     addons = {
         "nodeFeatureDiscovery": {"worker": {"tolerations": tolerations(taints)}} if taints else {},
         "nvidiaGPUOperator": drivers,
@@ -49,6 +49,6 @@ def _group(group: NodeGroup, max_nodes: int) -> dict[str, Any]:
         "nodeLabels": node_labels_of(group),
     }
     if group.taints:
-        registration = {"taints": [taint.to_dict() for taint in group.taints]}
+        registration = {"taints": group.taints}
         values["kubeadmConfigSpec"] = {"joinConfiguration": {"nodeRegistration": registration}}
     return values

@@ -33,7 +33,7 @@ def node_labels_of(group: NodeGroup) -> dict[str, str]:
 
 def capacity(group: NodeGroup) -> dict[str, str]:
     """The annotations with the capacity of a node."""
-    sizes, taints = group.sizes, ",".join(map(str, group.taints))
+    sizes, taints = group.sizes, ",".join(map("{key}={value}:{effect}".format_map, group.taints))
     disk = {"ephemeral-disk": f"{sizes.disk}Gi"} if sizes and sizes.disk else {}
     values = {
         **({"cpu": str(sizes.vcpus), "memory": f"{sizes.ram}Mi"} if sizes else {}),
@@ -79,7 +79,7 @@ def _kubeadm(group: NodeGroup, name: str) -> dict[str, Any]:
     }
     registration: dict[str, Any] = {"name": "{{ local_hostname }}", "kubeletExtraArgs": arguments(kubelet)}
     if group.taints:
-        registration["taints"] = [taint.to_dict() for taint in group.taints]
+        registration["taints"] = group.taints
     return {
         "apiVersion": "bootstrap.cluster.x-k8s.io/v1beta2",
         "kind": "KubeadmConfigTemplate",

@@ -30,21 +30,6 @@ _OF_MODULE = {"i915": "gpu.intel.com/i915", "xe": "gpu.intel.com/xe"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Taint:
-    """A taint that keeps Pods without a toleration off a node."""
-
-    key: str
-    value: str = "present"
-    effect: str = "NoSchedule"
-
-    def to_dict(self) -> dict[str, str]:
-        return {"key": self.key, "value": self.value, "effect": self.effect}
-
-    def __str__(self) -> str:
-        return f"{self.key}={self.value}:{self.effect}"
-
-
-@dataclass(frozen=True, kw_only=True)
 class NodeGroup:
     """Nodes of one flavor.
 
@@ -87,9 +72,10 @@ class NodeGroup:
         return {GPUTYPE: self.gputype} if self.gputype else {}
 
     @property
-    def taints(self) -> tuple[Taint, ...]:
+    def taints(self) -> list[dict[str, str]]:
         """The taints with which a node registers: only NVIDIA's operator tolerates the taint of its own resource."""
-        return (Taint(key=self.resource),) if self.resource == NVIDIA else ()
+        own = {"key": self.resource, "value": "present", "effect": "NoSchedule"}
+        return [own] if self.resource == NVIDIA else []
 
 
 def tolerations(keys: Iterable[str]) -> list[dict[str, str]]:

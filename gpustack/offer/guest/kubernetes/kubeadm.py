@@ -65,7 +65,7 @@ def _cluster() -> dict[str, Any]:
 def _registration(group: NodeGroup) -> dict[str, Any]:
     registration: dict[str, Any] = {}
     if group.taints:
-        registration["taints"] = [taint.to_dict() for taint in group.taints]
+        registration["taints"] = group.taints
     if group.labels:
         registration["kubeletExtraArgs"] = arguments({"node-labels": node_labels(group.labels)})
     return registration
