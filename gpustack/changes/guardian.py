@@ -55,7 +55,7 @@ class Guardian:
     def asks(self, answer: IO[str], seconds: int) -> bool:
         """Begin the time for the confirmation, and return whether ``answer`` gives it."""
         self._send(_ENDED)
-        ready: list[object] = []
+        ready: list[IO[str]] = []
         with contextlib.suppress(KeyboardInterrupt):  # the result of the undo is reported then too
             ready, _, _ = select.select([answer], [], [], seconds)
         if confirmed := bool(ready) and answer.readline().strip().lower() in ("y", "yes"):
