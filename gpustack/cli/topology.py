@@ -54,8 +54,7 @@ gpustack topology gpu01 -f dot | dot -Tsvg > gpu01.svg"""
 
     def _print(self, parsed_args: argparse.Namespace, shown: list[tuple[Topology, tuple[Finding, ...]]]) -> None:
         topologies, form = [topology for topology, _ in shown], parsed_args.format
-        drawn, encoding = UNICODE.last + UNICODE.arrow, self.app.stdout.encoding or "ascii"
-        lines = UNICODE if drawn.encode(encoding, "ignore").decode(encoding) == drawn else ASCII
+        lines = UNICODE if _can_print(UNICODE.last + UNICODE.arrow, self.app.stdout.encoding) else ASCII
         texts = [(of_host.host.hostname, text(of_host, lines)) for of_host in topologies]
         if form in ("json", "yaml"):
             groups = patterns_of(host_groups(texts))
@@ -72,3 +71,11 @@ gpustack topology gpu01 -f dot | dot -Tsvg > gpu01.svg"""
             self.show_total({"host": len(topologies), **kinds}, {})
         else:
             print((diagram.mermaid if form == "mermaid" else diagram.dot)(topologies), file=self.app.stdout)
+
+
+def _can_print(characters: str, encoding: str | None) -> bool:
+    try:
+        characters.encode(encoding or "ascii")
+    except UnicodeEncodeError:
+        return False
+    return True

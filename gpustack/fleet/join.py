@@ -47,7 +47,6 @@ def join(answers: Answers) -> Fleet:
         for gpu in listed
     ]
     unlisted = _unlisted(index, listed)
-    unmapped = sorted({gpu.host for gpu in listed if gpu.service == "unmapped"})
     fleet = Fleet(
         gpus=tuple(sorted(listed, key=lambda gpu: (gpu.host, gpu.address, gpu.holder.consumer if gpu.holder else ""))),
         servers=tuple(server for server in answers.servers or () if server.devices),
@@ -64,7 +63,7 @@ def join(answers: Answers) -> Fleet:
             *_still_offered(index, listed),
             *unscheduled(index),
             *_deleted_projects(listed, answers),
-            *(finding(Code.HOST_NOT_MAPPED, place=host) for host in unmapped),
+            *_unmapped(index, listed),
         ),
         partial=answers.gaps,
         notes=tuple(_notes(index, listed, unlisted)),
@@ -288,6 +287,11 @@ def _deleted_projects(listed: list[Gpu], answers: Answers) -> Iterator[Finding]:
         for holder in gpu.holders:
             if holder.project in answers.deleted:
                 yield finding(Code.PROJECT_DELETED, place=gpu.place, project=holder.project, server=holder.instance)
+
+
+def _unmapped(index: Index, listed: list[Gpu]) -> Iterator[Finding]:
+    for host in sorted({gpu.host for gpu in listed if gpu.service == "unmapped"}):
+        yield finding(Code.HOST_NOT_MAPPED, place=host)
 
 
 def _unlisted(index: Index, listed: list[Gpu]) -> list[str]:
