@@ -161,6 +161,7 @@ def in_the_cloud(
     def holder() -> LockHolder:
         return LockHolder(run=run, user=user, host=host, at=datetime.now(UTC), state=state)
 
+    make_directory(directory())
     place = directory().stat()  # containers may have the machine's name, and another directory at the same path
     boot = read_text(_BOOT, 99) if _BOOT.exists() else ""  # copies of a machine may have its name and its machine-id
     state = hashlib.sha256(f"{host}:{place.st_dev}:{place.st_ino}:{boot}".encode()).hexdigest()[:16]
