@@ -93,7 +93,7 @@ class BootEntry(MenuPlace):
     @property
     def is_file(self) -> bool:
         """Whether it is a file (Boot Loader Specification), not an entry of GRUB's menu or of ``custom.cfg``."""
-        return self.position is None and self.source.endswith(".conf")
+        return self.source.endswith(".conf")
 
 
 class VfioAlias(FactsModel):

@@ -87,7 +87,7 @@ def after(host: Host, defaults: Defaults | None, operations: Sequence[Operation]
         return _boot(host, chosen, None)
     words = _words_of(host, chosen.entry)
     for argv in commands:
-        if argv[0] == "grubby":
+        if argv[0] == "grubby" and chosen.entry.is_file:
             words = _by_grubby(words, argv)
         release = argv[2] if argv[:2] == ("kernel-install", "add") else None
         if release is not None and release == release_of(host, chosen.entry) and KERNEL_CMDLINE in texts:
