@@ -98,6 +98,8 @@ def _cause(text: str) -> str:
             return f"; it is a {type(literal).__name__} of Python as text, and JSON {rule}"
     if '\\"' in text:
         return "; its quotes are escaped, as in a value that is quoted twice"
+    if "\u00a0" in text:
+        return "; it contains a no-break space (U+00A0), as in text copied from a web page"
     if "'" in text and '"' not in text:
         return "; it is written with single quotes, and JSON takes only double ones"
     return "; it has typographic quotes" if re.search(r"[\u201c\u201d\u2018\u2019]", text) else ""

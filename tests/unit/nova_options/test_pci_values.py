@@ -65,6 +65,7 @@ ONE, OTHER = '{"vendor_id": "10de", "name": "a"}', '{"vendor_id": "10de", "name"
         (specs_of, '{"vendor_id": "10de",}', "a comma before the end"),
         (specs_of, '{"vendor_id": "10de", color: "red",}', "a comma before the end"),
         (specs_of, "{\u201cvendor_id\u201d: 1}", "typographic quotes"),
+        (specs_of, '{"vendor_id":\u00a0"10de"}', "no-break space"),
     ],
 )
 def test_a_wrong_shape_is_reported_with_its_cause(read, text, cause):
