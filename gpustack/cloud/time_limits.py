@@ -43,7 +43,6 @@ FIRST_BYTE = 30.0
 AT_LEAST = 256
 """The bytes that an answer brings in the time for the first byte, again and again until it ends: one byte in five
 seconds breaks this limit, a long answer does not."""
-UNAUTHORIZED = 401
 MOST_BYTES = 128 << 20
 """The permitted size of an answer, without compression. One of a thousand instances has five MiB."""
 MOST_HEADERS = 1 << 20
@@ -158,10 +157,10 @@ class LimitedAdapter(TCPKeepAliveAdapter):
         try:
             answer = super().send(request, stream=True, timeout=(min(CONNECT, seconds), seconds), **options)
             is_anonymous = "X-Auth-Token" not in request.headers
-            if is_anonymous and (service, request.method, answer.status_code) == ("identity", "GET", UNAUTHORIZED):
+            if is_anonymous and (service, request.method, answer.status_code) == ("identity", "GET", 401):
                 # keystoneauth would sign in for the versions, and wait for itself without an end (identity/base.py).
                 answer.close()
-                raise ConnectFailure(f"{service} at {endpoint} does not list its versions: HTTP {UNAUTHORIZED}")
+                raise ConnectFailure(f"{service} at {endpoint} does not list its versions: HTTP 401")
             if not stream:
                 _within_limit(answer, f"{service} at {endpoint}")
                 answer.content  # noqa: B018 - reads the body, within the limits

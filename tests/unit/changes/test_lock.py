@@ -23,13 +23,6 @@ from gpustack.cloud.session import Refused
 from gpustack.nova_options.aggregates import Aggregate
 
 
-@pytest.fixture(autouse=True)
-def _records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The directory of records, in which the lock of this machine is."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    directory().mkdir(parents=True)
-
-
 class Aggregates:
     """Nova's aggregates, as the lock sees them: a stand-in; tests/nova has the real ones."""
 
@@ -141,13 +134,13 @@ def test_the_lock_of_a_copy_of_this_machine_is_not_taken_over(tmp_path: Path, mo
 
 
 def test_the_lock_of_another_container_of_this_machine_is_not_taken_over(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the machine's network, containers have its name, and all have their records at the same path."""
     api = Aggregates()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     with in_the_cloud(api, "run1", "op", "host", pytest.fail, seconds=0):
         directory().rename(tmp_path / "of-the-first")
-        directory().mkdir()
         with pytest.raises(LockedError), in_the_cloud(api, "run2", "op", "host", pytest.fail, seconds=0):
             pass
 
