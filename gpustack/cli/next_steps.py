@@ -122,9 +122,16 @@ def _words(action: argparse.Action, value: object) -> list[str]:
     if value in (None, "", []) or (action.nargs == 0 and isinstance(value, list)):  # --hosts is no list of hosts
         return []
     several = value if isinstance(value, list | tuple) else [value]
-    texts = ["/".join(one) if isinstance(one, tuple) else str(one) for one in several]  # a tuple is HOST/ADDRESS
+    texts = list(map(_text, several))
     if not action.option_strings:
         return texts
     if action.nargs == 0:
         return [action.option_strings[0 if value else -1]] if value or len(action.option_strings) > 2 else []
     return [word for text in texts for word in (action.option_strings[-1], text)]
+
+
+def _text(value: object) -> str:
+    """A value as one types it: a tuple is HOST/ADDRESS, and 120 seconds are no 120.0."""
+    if isinstance(value, tuple):
+        return "/".join(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -183,6 +183,14 @@ def test_a_saved_snapshot_replaces_the_ways_to_read_hosts(tmp_path, monkeypatch,
     assert main(shlex.split(step)[2:]) == 0
 
 
+@pytest.mark.parametrize(("seconds", "typed"), [("9", "9"), ("0.5", "0.5"), ("3600", "3600")])
+def test_seconds_are_as_one_types_them(seconds: str, typed: str) -> None:
+    values = vars(parser_of("scan").parse_args(["gpu01", "--timeout", seconds]))
+    following = parser_of("host plan")
+    step = arguments({"spec": "gpustack.yaml"}, values, parser_of("scan").get_default, following)
+    assert step == f"gpustack.yaml gpu01 --timeout {typed}"
+
+
 @pytest.mark.parametrize("ids", [None, ("8086", "9bc5", "0000:00:02.0")])
 def test_no_spec_comes_next_without_a_gpu_for_it(tmp_path, monkeypatch, capsys, ids) -> None:
     """spec init refuses a host that has none, or graphics of the processor only."""
