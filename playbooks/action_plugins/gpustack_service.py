@@ -47,7 +47,7 @@ class ActionModule(Base):
             plugin_api.service_choices(*(args[name] for name in choices)),
             why="; ".join(args["why"]) or "its GPUs",
             seconds=args["timeout"],
-            log=Display().display,
+            log=lambda text: Display().display(plugin_api.printable_data(text, keep="")),
             reboot=args["reboot"],
             disabled=args["disabled"],
             most=args["max_disabled"],

@@ -9,6 +9,7 @@ import os
 import re
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -256,6 +257,21 @@ def printed_by_the_controller(_directory: Path, monkeypatch: pytest.MonkeyPatch)
         assert printable_data(answer) == answer
 
 
+def steps_of_a_drain(_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have names of the cloud, such as the user of a lock that is taken over."""
+    name = "ansible_collections.nova_gpustack.passthrough.plugins.action.gpustack_service"
+    module, shown = importlib.import_module(name), list[str]()
+    plugin = object.__new__(module.ActionModule)
+    monkeypatch.setattr(plugin, "_task", SimpleNamespace(check_mode=False), raising=False)
+    monkeypatch.setattr(plugin, "_others", lambda _variables: [])
+    monkeypatch.setattr(module.Display, "display", lambda _self, text: shown.append(text))
+    monkeypatch.setattr(module.plugin_api, "service_phase", lambda *_, log, **__: log(f"{STEERING}{REMEDY}"))
+    texts = {"phase": "disable", "hostname": "h", "guests": "refuse", "device_guests": "refuse"}
+    arguments: dict[str, Any] = dict.fromkeys(plugin.arguments, ())
+    plugin.outcome({**arguments, **texts, "spec": "", "compute_host": "", "facts": {}}, {})
+    assert shown == [printable_data(f"{STEERING}{REMEDY}", keep="")]
+
+
 TALK = RAW["k4200"]
 ANSWERS: dict[str, Any] = {
     "another path": {**TALK, "hostname": "../../etc/cron.d/x"},
@@ -304,6 +320,7 @@ test_an_attack_fails, test_an_attack_works_without_the_check = attacked(
         "each plugin": each_plugin,
         "printed": printed,
         "printed by the controller": printed_by_the_controller,
+        "steps of a drain": steps_of_a_drain,
         "times": times,
         "one word": one_word,
         **variants(answer, {name: name for name in ANSWERS}),
