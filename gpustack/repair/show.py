@@ -7,6 +7,7 @@ from pathlib import Path
 from gpustack.base.errors import JournalError
 from gpustack.base.files import file_errors, read_text
 from gpustack.base.text import printable, quoted
+from gpustack.changes.journal import refuse_shared
 from gpustack.novadb.databases import snapshot
 from gpustack.novadb.model import parsed
 from gpustack.novadb.sources import Sources
@@ -17,6 +18,8 @@ from gpustack.repair.outcome import key
 from gpustack.repair.plan import FORMAT, VERSION
 from gpustack.repair.repair import changes
 from gpustack.repair.verdict import Allocation, PlannedVerdict, Repair, Verdict
+
+_MAX_BYTES = 64 * 1024 * 1024
 
 
 def explanation(verdict: Verdict | PlannedVerdict) -> str:
@@ -63,11 +66,12 @@ def _unset_command(data: PlannedVerdict) -> str:
 def load_plan(path: Path) -> list[PlannedVerdict]:
     """Read the repairs of a saved plan.
 
-    :raises JournalError: if the file cannot be read, or is not a plan of this version.
+    :raises JournalError: if the file cannot be read, others can write it, or it is not a plan of this version.
     """
+    refuse_shared(path)
     try:
         with file_errors(JournalError, "the plan can't be read", path):
-            data = parsed(read_text(path, 64 << 20))
+            data = parsed(read_text(path, _MAX_BYTES))
         if data[FORMAT] != VERSION:
             raise JournalError(f"the plan is of version {data[FORMAT]}", where=str(path), remedy="make it again")
         wanted = [verdict for verdict in data["verdicts"] if verdict["status"] == "stale"]

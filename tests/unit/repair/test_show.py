@@ -138,6 +138,13 @@ def test_another_file_is_no_plan(tmp_path: Path, content: str | None, problem: s
     assert str(path) in str(raised.value)
 
 
+def test_a_plan_that_others_can_write_is_refused(tmp_path: Path) -> None:
+    path = saved(tmp_path / "plan.json", VERDICT.to_dict())
+    path.chmod(0o660)
+    with pytest.raises(JournalError, match=r"others can write this file \(mode 0660\)"):
+        show.load_plan(path)
+
+
 @pytest.mark.parametrize("field", ["consumer", "provider", "name", "addresses"])
 def test_a_plan_without_a_part_of_an_allocation_is_damaged(tmp_path: Path, field: str) -> None:
     held = {"provider": "p", "name": "n", "addresses": "a", "consumer": "vm"}
