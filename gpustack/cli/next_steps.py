@@ -81,8 +81,7 @@ def arguments(
     :param typed: the arguments that a text has, to which those are added that it lacks.
     """
     known = {action.dest for action in following._actions}
-    is_lost = any(values.get(name) for name in _PRIVATE) or any(values.get(n) and n not in known for n in _SOURCES)
-    if is_lost and "subject" not in own:  # an explanation is of a code alone
+    if "subject" not in own and any(map(values.get, _PRIVATE | {*_SOURCES} - known)):  # a code alone is explained
         return None
     words, named = list[str](), own.keys() | {name for name in _READ_HERE if f"--{name}" in (typed or "")}
     for action in sorted(following._actions, key=lambda action: bool(action.option_strings)):

@@ -62,11 +62,12 @@ def refuse_empty(parser: argparse.ArgumentParser) -> None:
     convert = parser._get_value
 
     def value(action: argparse.Action, arg_string: str) -> Any:  # noqa: ANN401 - of any type
+        converted = convert(action, arg_string)
         if not arg_string.strip(" ,") and action.default != "" and action.dest != "description":
             raise argparse.ArgumentError(action, "empty value\n  → name one: is a variable of the shell not set?")
         if arg_string == "-" and action.type is Path:
             raise argparse.ArgumentError(action, "- is no file\n  → name /dev/stdin or /dev/stdout")
-        return convert(action, arg_string)
+        return converted
 
     parser._get_value = value  # type: ignore[method-assign]
 

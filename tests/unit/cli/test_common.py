@@ -56,10 +56,25 @@ def test_no_command_takes_an_empty_argument_for_all() -> None:
         for action in parser._actions:
             if action.nargs != 0 and action.default != "" and action.dest != "description":
                 for empty in ("", " ", ","):
-                    with pytest.raises(argparse.ArgumentError, match="empty value"):
+                    with pytest.raises(argparse.ArgumentError):
                         parser._get_value(action, empty)
                 refused += 1
     assert refused > 500
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("host", "undo", "-i", "inventory", "-l", "", "--check"),
+        ("scan", "-i", "inventory", ""),
+        ("cleanup", "apply", "--instance", ""),
+        ("undo", ""),
+        ("scan", "--snapshot", ""),
+    ],
+)
+def test_an_empty_value_may_be_a_variable(command: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(list(command)) == 2
+    assert "empty value\n  → name one: is a variable of the shell not set?" in capsys.readouterr().err
 
 
 def test_a_dash_is_no_file() -> None:
