@@ -22,7 +22,7 @@ class ActionModule(Base):
     def outcome(self, args: Mapping[str, Any], task_vars: Mapping[str, Any]) -> TaskResult:
         """Ansible has removed lost hosts from the play. The first host of the first batch shows the batches' sizes."""
         targeted = task_vars["ansible_play_hosts_all"]
-        is_first = task_vars["inventory_hostname"] == task_vars["ansible_play_batch"][0]
+        is_first = task_vars["inventory_hostname"] == task_vars["ansible_play_batch"][0] and len(targeted) > 1
         shown: TaskResult = {}
         if is_first and not any(self.registered(task_vars, name, "gpustack_begun") for name in targeted):
             shown = {

@@ -87,6 +87,8 @@ def test_apply_asks_shows_prepares_and_is_verified_and_undone(
     assert (code, json.loads(out)[0]["verified"]) == (0, True)
     code, out, _ = gpustack("verify", "gpustack.yaml", "talk")
     assert re.fullmatch(r"talk: ready, 2 GPUs, \d+ checks\n", out), "one line for a host that is ready"
+    code, out, _ = gpustack("apply", "gpustack.yaml", "talk", "--check")
+    assert (code, "gpustack_serial" in out) == (0, False)  # one host has no batches
     code, out, _ = gpustack("apply", "gpustack.yaml", "talk", answer="")
     assert (code, out.splitlines()[-1]) == (0, "talk: nothing to do")
 
