@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -86,6 +87,15 @@ def _made(directory: Path) -> bool:
         return False
 
 
+def _answers(directory: Path) -> bool:
+    """Whether the cloud of a directory runs, also one of another user or state directory."""
+    with contextlib.suppress(OSError, ValueError):
+        port = json.loads((directory / _ACCESS).read_text(encoding="utf-8"))["port"]
+        socket.create_connection(("127.0.0.1", int(port)), timeout=2).close()
+        return True
+    return False
+
+
 def stop(directory: Path) -> None:
     """End the cloud in a directory, and remove the directory.
 
@@ -97,6 +107,11 @@ def stop(directory: Path) -> None:
     if not clouds and not _made(place):
         remedy = "gpustack example list shows the clouds that run"
         raise UsageError("no example cloud", where=str(directory), remedy=remedy)
+    if not clouds and _answers(place):
+        remedy = (
+            "run the command as the user who started it, with the same HOME and XDG_STATE_HOME; or press Ctrl-C there"
+        )
+        raise GpustackError("the cloud runs, but your records lack it", where=str(directory), remedy=remedy)
     for cloud in clouds:
         os.kill(cloud.pid, signal.SIGTERM)
         end = time.monotonic() + _PATIENCE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
 import subprocess
 import sys
 import threading
@@ -121,6 +122,16 @@ def test_a_cloud_is_listed_and_stopped(
     capsys.readouterr()
     assert main(["example", "list", "-f", "json"]) == 0
     assert json.loads(capsys.readouterr().out) == []
+
+
+def test_a_cloud_of_other_records_keeps_its_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It was started by another user, or with another state directory: there is no process to end."""
+    with socket.create_server(("127.0.0.1", 0)) as running:
+        access = {"port": running.getsockname()[1], "token": "t"}
+        (tmp_path / "demo.json").write_text(json.dumps(access))
+        assert main(["example", "stop", str(tmp_path)]) == 1
+    assert "the cloud runs, but your records lack it" in capsys.readouterr().err
+    assert (tmp_path / "demo.json").exists()
 
 
 def test_only_a_cloud_is_stopped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
