@@ -24,7 +24,7 @@ from gpustack.base.text import listed, printable
 from gpustack.cli import decoration, environment
 from gpustack.cli.inventory import add_inventory, add_limit, expanded, inventory, inventory_hosts
 from gpustack.cli.next_steps import IN_TEXT, PLACEHOLDER, SPEC, arguments, step_of
-from gpustack.cli.options import Once, add_snapshot, option, port, positive, refuse_empty, seconds
+from gpustack.cli.options import Once, add_snapshot, equivalents, option, port, positive, refuse_empty, seconds
 from gpustack.cli.progress import reading
 from gpustack.cli.registry import command_class, gpustack_name, typed
 from gpustack.cli.tables import FittingTable, PlainCsv
@@ -36,15 +36,6 @@ if TYPE_CHECKING:
 
 HOSTS_OF_SPEC = "the hosts of SPEC"
 THIS_MACHINE = "this machine"
-_EQUIVALENTS = (
-    ("--sudo", "--ask-become-pass", "-K"),
-    ("--identity", "--private-key"),
-    ("--jobs", "--forks"),
-    ("--output", "--format"),
-    ("--output", "--out"),
-    ("--cloud", "--os-cloud"),
-)
-"""Options that are one thing in other commands or other programs, and here."""
 _OF_OPENSTACK = {"--os-cloud": "cloud", "--os-region-name": "region_name"}
 """Options of ``openstack`` itself, and the names of their values."""
 _INDENTED = 100_000
@@ -90,11 +81,7 @@ class Command(command.Command):
         def error(message: str) -> NoReturn:
             _, _, unknown = message.partition("unrecognized arguments: ")
             option = unknown.partition(" ")[0].partition("=")[0]
-            thing = option.lstrip("-").rstrip("s")
-            others = (f"--{thing}", *(other for same in _EQUIVALENTS if option in same for other in same))
-            actions = parser._option_string_actions
-            known = [*{actions[other]: other for other in others if other in actions}.values()]
-            known += [str(a.metavar) for a in parser._get_positional_actions() if a.dest.rstrip("s") == thing]
+            known = equivalents(parser, option)
             report(message + (f"\n  → this command has {' or '.join(known)} instead of {option}" if known else ""))
 
         parser.error = error  # type: ignore[method-assign]

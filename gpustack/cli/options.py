@@ -21,6 +21,15 @@ Value = TypeVar("Value")
 Number = TypeVar("Number", int, float)
 _LOG = 4 << 20  # bytes of a log that count
 _PATHS = frozenset({"FILE", "DIR", "SPEC"})
+_EQUIVALENTS = (
+    ("--sudo", "--ask-become-pass", "-K"),
+    ("--identity", "--private-key"),
+    ("--jobs", "--forks"),
+    ("--output", "--format"),
+    ("--output", "--out"),
+    ("--cloud", "--os-cloud"),
+)
+"""Options that are one thing in other commands or other programs, and here."""
 
 
 class Once(argparse.Action):
@@ -55,6 +64,14 @@ def option(parser: argparse._ActionsContainer, usage: str, text: str, **more: An
     if usual.get("metavar") in _PATHS:
         usual["type"] = Path
     parser.add_argument(name, help=text, **{**usual, **more})
+
+
+def equivalents(parser: argparse.ArgumentParser, option: str) -> list[str]:
+    """The options and arguments of a command that are what it does not know as this option."""
+    thing, actions = option.lstrip("-").rstrip("s"), parser._option_string_actions
+    others = (f"--{thing}", *(other for same in _EQUIVALENTS if option in same for other in same))
+    known = [*{actions[other]: other for other in others if other in actions}.values()]
+    return known + [str(a.metavar) for a in parser._get_positional_actions() if a.dest.rstrip("s") == thing]
 
 
 def refuse_empty(parser: argparse.ArgumentParser) -> None:
