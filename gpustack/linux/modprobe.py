@@ -14,6 +14,7 @@ last occurrence is effective (``kernel/params.c``). This module requires the exa
 a prefix to disable it, so that doubtful words count as "off".
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -126,7 +127,7 @@ def read_modprobe(files: Mapping[str, str]) -> ModprobeConfig:
 def parse(text: str, file: str) -> Iterator[Statement]:
     """The statements of one file, without lines that modprobe ignores."""
     for number, line in _lines(text):
-        words = line.split()
+        words = list(filter(None, re.split("[ \t]", line)))  # for kmod, a carriage return is part of its word
         if len(words) < 2 or words[0] not in _COMMANDS:
             continue
         command, module, *arguments = words
@@ -134,6 +135,8 @@ def parse(text: str, file: str) -> Iterator[Statement]:
             if not arguments:
                 continue
             module, arguments = arguments[0], [module]
+        else:  # the kernel and the shell split at all white space
+            arguments = " ".join(arguments).split()
         yield Statement(command=command, module=module, words=tuple(arguments), file=file, line=number)
 
 

@@ -45,6 +45,17 @@ def test_statements_come_with_their_lines() -> None:
     ]
 
 
+def test_lines_of_windows_have_another_module() -> None:
+    """``modprobe -c`` of kmod 30 prints ``blacklist nouveau^M``; the kernel and the shell read the other words."""
+    text = "blacklist nouveau\r\noptions vfio-pci ids=10de:11b4\r\nsoftdep nouveau pre: vfio-pci\r\nalias a b\r\n"
+    config = read_modprobe({"/etc/modprobe.d/a.conf": text})
+    assert config.about("blacklist", "nouveau") == ()
+    assert [option.value for option in config.option("vfio-pci", "ids")] == ["10de:11b4"]
+    assert [s.words for s in config.about("softdep", "nouveau")] == [("pre:", "vfio-pci")]
+    assert config.about("alias", "b") == ()
+    assert [str(s) for s in parse("blacklist\vnouveau\nblacklist bar\fbaz", "f")] == ["blacklist bar\fbaz"]
+
+
 def test_questions_about_a_module_take_either_spelling() -> None:
     config = read_modprobe({"/etc/modprobe.d/vfio.conf": VFIO})
     assert config.option("vfio_pci", "ids") == (
