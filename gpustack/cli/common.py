@@ -311,6 +311,9 @@ class Lister(Command, lister.Lister):
         elif parsed_args.formatter == "csv":
             self.formatter = PlainCsv()
         rows = list(data)
+        if parsed_args.formatter == "table" and not rows:
+            self.report("nothing to list")
+            return 0
         if parsed_args.formatter == "json" and not parsed_args.noindent:
             # Python's encoder of indented JSON is not in C, and takes as long as reading the hosts.
             lines = [json.dumps(dict(zip(column_names, row, strict=True))) for row in rows]

@@ -42,6 +42,16 @@ def test_runs_are_selected_by_time_and_object(
     assert listed(capsys, *options) == states
 
 
+@pytest.mark.parametrize(
+    ("options", "out", "err"), [((), "", "nothing to list\n"), (("-q",), "", ""), (("-f", "json"), "[]\n", "")]
+)
+def test_without_changes_there_is_nothing_to_list(
+    capsys: pytest.CaptureFixture[str], options: tuple[str, ...], out: str, err: str
+) -> None:
+    assert main(["history", "--object", "z", *options]) == 0
+    assert capsys.readouterr() == (out, err)
+
+
 def test_a_damaged_journal_is_reported_beside_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "gpustack" / "changes" / "0.jsonl").write_text("nothing\n")
     assert main(["history", "-f", "value", "-c", "State"]) == 0

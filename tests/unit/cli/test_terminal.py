@@ -82,6 +82,8 @@ def test_action_plugins_print_what_the_controllers_made_printable() -> None:
         "outcome['details' if detailed else 'text']",
         'f"an answer of the host can\'t be read: {type(error).__name__}"',
         "f'{name} has no value: set one, or remove the variable to use its default'",  # name of an option of the role
+        "f'{name} is a text, expected a list of words: {json.dumps(words)}'",  # the operator's words, as ASCII
+        "plugin_api.printable_data(text, keep='')",
         "wrong",  # values of the operator, printed by Ansible as JSON
         'f"{name} is {value!r}, which is no host name: set the host\'s name in the spec"',
         "f'{name}: {error}'",  # Ansible's error in a template of the operator, printed by Ansible as JSON
