@@ -18,15 +18,17 @@ BROKEN_PIPE = 141
 class GpustackError(Exception):
     """An error without a code of its own; also, the prompt for confirmation was declined.
 
-    :param what: what happened, one sentence without a trailing period. Only lists of problems have lines.
+    :param what: what happened, one sentence without a trailing period.
     :param where: the host, file or place, if there is one.
     :param remedy: what to do next.
+    :cvar has_lines: whether ``what`` is a list of problems; otherwise, its lines are joined: others may choose names.
     """
 
     exit_code: ClassVar[int] = 1
+    has_lines: ClassVar[bool] = False
 
     def __init__(self, what: str, *, where: str | None = None, remedy: str | None = None) -> None:
-        self.what = hidden(what if isinstance(self, SpecError | SnapshotError) else " ".join(what.splitlines()))
+        self.what = hidden(what if self.has_lines else " ".join(what.splitlines()))
         super().__init__(self.what)
         self.where = where and hidden(where)
         self.remedy = remedy and hidden(remedy)
@@ -46,12 +48,14 @@ class SpecError(GpustackError):
     """The spec is invalid."""
 
     exit_code = 10
+    has_lines = True
 
 
 class SnapshotError(GpustackError):
     """A saved snapshot is unusable."""
 
     exit_code = 11
+    has_lines = True
 
 
 class HostError(GpustackError):

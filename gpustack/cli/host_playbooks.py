@@ -238,6 +238,7 @@ class _Change(Play):
         if parsed_args.local and parsed_args.reboot:
             remedy = "omit --reboot, then reboot the machine and run gpustack host verify --local"
             raise UsageError("--reboot can't reboot this machine: gpustack runs on it", remedy=remedy)
+        self._spec(parsed_args)  # its errors are first
         if not parsed_args.check and not parsed_args.yes:
             see_terminal(self)
         playbook, check = (self.playbook, True) if parsed_args.check else self.first

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
 import io
 import json
 import re
@@ -18,6 +17,7 @@ import pytest
 
 from gpustack.base.text import printable
 from gpustack.cli.app import Gpustack, main
+from support.collection_modules import imported
 from support.fuzz_inputs import SPEC
 from support.fuzz_readers import CONF, OPTIONS, SNAPSHOT
 
@@ -111,7 +111,7 @@ def replace(monkeypatch: pytest.MonkeyPatch, target: str, replacement: object) -
     """Replace a function, method or constant in its module, and in all modules that took it under its name."""
     module, _, name = target.partition(":")
     *owners, last = name.split(".")
-    owner = functools.reduce(getattr, owners, importlib.import_module(module))
+    owner = functools.reduce(getattr, owners, imported(module))
     original = vars(owner)[last]
     for place in (owner, *list(sys.modules.values())):
         if getattr(place, "__dict__", {}).get(last) is original:

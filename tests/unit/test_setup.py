@@ -176,11 +176,11 @@ def _name(requirement: str) -> str:
 
 PART = """
 import pytest
-from gpustack.base.errors import GpustackError
+from gpustack_demo.embedded.process import ServiceError
 
 @pytest.fixture
 def part():
-    raise GpustackError("the server does not start\\nlog", where="a place", remedy="do something")
+    raise ServiceError("the server does not start\\nlog", where="a place", remedy="do something")
 
 @pytest.mark.parametrize("number", range(5))
 def test_of_the_part(part, number): pass

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from gpustack.base.errors import GpustackError
 from gpustack_demo.embedded.environment import Environment, Report, ensure, locked
-from gpustack_demo.embedded.process import tail
+from gpustack_demo.embedded.process import ServiceError, tail
 from gpustack_demo.embedded.releases import cache_dir
 
 _MARKER = "gpustack-complete"
@@ -83,7 +83,7 @@ class Addition:
                 check=False,
             )
         if process.returncode:
-            raise GpustackError(
+            raise ServiceError(
                 f"{self.title} can't be installed:\n{tail(log)}",
                 where=str(log),
                 remedy="check that this machine reaches a Python package index, then run the same command again",

@@ -18,9 +18,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpustack.base.errors import GpustackError
 from gpustack.base.files import write_atomic
-from gpustack_demo.embedded.process import tail
+from gpustack_demo.embedded.process import ServiceError, tail
 from gpustack_demo.embedded.releases import EmbeddedRelease, release, require_interpreter
 
 _MARKER = "gpustack-complete"
@@ -104,7 +103,7 @@ def _run(command: Sequence[str], log: Path) -> None:
     with log.open("ab") as output:
         process = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, env=environment, check=False)
     if process.returncode:
-        raise GpustackError(
+        raise ServiceError(
             f"{' '.join(command[:4])} … failed with exit code {process.returncode}:\n{tail(log)}",
             where=str(log),
             remedy="check that this machine reaches a Python package index, then run the same command again",

@@ -24,7 +24,9 @@ _selected: set[int] = set()
 
 
 class ServiceError(GpustackError):
-    """An embedded service did not start, or ended unexpectedly."""
+    """An embedded service, or a program that prepares it, failed; the message has the end of its log."""
+
+    has_lines = True
 
 
 def free_port() -> int:

@@ -14,9 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from gpustack.base.errors import GpustackError
 from gpustack_demo.embedded.environment import Environment, Report, locked
-from gpustack_demo.embedded.process import tail
+from gpustack_demo.embedded.process import ServiceError, tail
 
 _NOVA = """
 [DEFAULT]
@@ -82,7 +81,7 @@ def _run(environment: Environment, command: list[str], log: Path) -> None:
             command, stdout=output, stderr=error_stream, env=variables, cwd=log.parent, check=False
         )
     if process.returncode:
-        raise GpustackError(f"{' '.join(command)} failed with exit code {process.returncode}:\n{tail(log)}")
+        raise ServiceError(f"{' '.join(command)} failed with exit code {process.returncode}:\n{tail(log)}")
 
 
 def copy_template(environment: Environment, name: str, to: Path) -> None:

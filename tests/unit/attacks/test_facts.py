@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import json
 import os
@@ -28,6 +27,7 @@ from gpustack.hosts.facts.store import MOST_VALUES, parse_host
 from gpustack.novadb.hardware import hardware
 from gpustack_demo.examples.host import write_host
 from support.attacks import REMEDY, attacked, commands, run, variants
+from support.collection_modules import PLUGINS, imported
 from support.fuzz_inputs import RAW
 from support.fuzz_readers import MODULES
 from support.hostile_hosts import COLLECTION, MAGIC, Hostile, forged
@@ -209,7 +209,7 @@ def each_plugin(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [path.stem for path in (ROOT / "playbooks/action_plugins").glob("*.py")]
     assert len(names) > len(MODULES.keys() & set(names)) > 5
     for name in names:
-        plugin = importlib.import_module(f"ansible_collections.nova_gpustack.passthrough.plugins.action.{name}")
+        plugin = imported(f"{PLUGINS}action.{name}")
         answers = [
             object.__new__(plugin.ActionModule).run(None, {"inventory_hostname": "evil", "ansible_facts": facts})
         ]
@@ -230,7 +230,7 @@ def printed(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ansible prints some results of a module as they are, also without a failure: gpustack's modules escape them."""
     texts = {"diff": {"before": STEERING}, "warnings": [STEERING], "deprecations": [{"msg": STEERING}]}
     for name in MODULES.keys() - {"gpustack_domains"}:  # which a plugin of the controller runs
-        plugin = importlib.import_module(f"ansible_collections.nova_gpustack.passthrough.plugins.action.{name}")
+        plugin = imported(f"{PLUGINS}action.{name}")
         for more in ({"changed": True}, {"failed": True, "msg": STEERING}):
             monkeypatch.setattr(
                 "ansible.plugins.action.normal.ActionModule.run", lambda *_, more=more: {**texts, **more}
@@ -242,14 +242,13 @@ def printed(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def printed_by_the_controller(_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two plugins of the controller take their message from an answer of the host."""
-    plugins = "ansible_collections.nova_gpustack.passthrough.plugins.action."
     failed = {"failed": True, "msg": f"{STEERING}{REMEDY}"}
-    nova = object.__new__(importlib.import_module(f"{plugins}gpustack_nova").ActionModule)
+    nova = object.__new__(imported(f"{PLUGINS}action.gpustack_nova").ActionModule)
     monkeypatch.setattr(nova, "_execute_module", lambda **_: failed, raising=False)
     arguments: dict[str, Any] = {"root": "/", "kolla": False}
     answers = [nova._for_host(arguments, {}), nova._checked({}, arguments, {})]
     assert not [answer for answer in answers if "\n" in answer["msg"]]
-    reboot = object.__new__(importlib.import_module(f"{plugins}gpustack_reboot_host").ActionModule)
+    reboot = object.__new__(imported(f"{PLUGINS}action.gpustack_reboot_host").ActionModule)
     monkeypatch.setattr("ansible.plugins.action.reboot.ActionModule.run", lambda *_: failed)
     answers.append(reboot.run(None, {}))
     for answer in answers:
@@ -259,8 +258,7 @@ def printed_by_the_controller(_directory: Path, monkeypatch: pytest.MonkeyPatch)
 
 def steps_of_a_drain(_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They have names of the cloud, such as the user of a lock that is taken over."""
-    name = "ansible_collections.nova_gpustack.passthrough.plugins.action.gpustack_service"
-    module, shown = importlib.import_module(name), list[str]()
+    module, shown = imported(f"{PLUGINS}action.gpustack_service"), list[str]()
     plugin = object.__new__(module.ActionModule)
     monkeypatch.setattr(plugin, "_task", SimpleNamespace(check_mode=False), raising=False)
     monkeypatch.setattr(plugin, "_others", lambda _variables: [])

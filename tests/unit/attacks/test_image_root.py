@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import platform
@@ -25,10 +24,11 @@ from ansible.module_utils.testing import patch_module_args
 from gpustack.base.files import collection_dir
 from gpustack.connect.playbooks.inventory import interpreter
 from support.attacks import attacked, variants
+from support.collection_modules import PLUGINS, imported
 from support.playbook_place import environment
 
 COLLECTION = collection_dir()
-MODULE = "ansible_collections.nova_gpustack.passthrough.plugins.modules.gpustack_image"
+MODULE = f"{PLUGINS}modules.gpustack_image"
 COMMAND = "ansible.builtin.command"
 NIGHTLY = pytest.mark.skipif("GPUSTACK_ATTACKS" not in os.environ, reason="make attacks; CI runs the module alone")
 NEEDS_ROOT = pytest.mark.skipif(
@@ -39,7 +39,7 @@ NEEDS_ROOT = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def module() -> ModuleType:
     """The module that the playbook runs."""
-    return importlib.import_module(MODULE)
+    return imported(MODULE)
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ LINKS = ("/etc/shadow", "../../../../../../etc/shadow", "/etc/../../../etc/shado
 
 
 def link(target: str, directory: Path) -> None:
-    module = importlib.import_module(MODULE)
+    module = imported(MODULE)
     for name in ("etc", "boot"):
         (directory / name).mkdir()
     (directory / "etc/os-release").symlink_to(target)
@@ -239,7 +239,7 @@ def test_a_device_in_the_image_is_no_device(module: ModuleType, root: Path) -> N
 
 def test_output_steers_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks loop over the output of the image's programs: Ansible prints each item as it is."""
-    plugin = importlib.import_module("ansible_collections.nova_gpustack.passthrough.plugins.action.gpustack_image")
+    plugin = imported(f"{PLUGINS}action.gpustack_image")
     answer = {"stdout_lines": ["/lib/x\x1b]0;owned\x07.ko"], "kernels": ["6.1\u202e"], "rc": 0}
     monkeypatch.setattr("ansible.plugins.action.normal.ActionModule.run", lambda *_: answer)
     result = plugin.ActionModule.run(object.__new__(plugin.ActionModule), None, {})

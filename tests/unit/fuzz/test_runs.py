@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from gpustack.configure import plugin_api as nova
 from gpustack.connect.playbooks.record import Record
 from gpustack.connect.playbooks.show import line, problems
+from gpustack.connect.ssh.config import SshOptions
 from gpustack.hosts.facts.gather import _checked, _named
 from gpustack.hosts.facts.gpus import gpus
 from gpustack.hosts.facts.store import parse_host
@@ -81,7 +82,7 @@ def test_facts_of_any_hardware(spec: str, facts: dict[str, Any], kolla: bool) ->
 @given(st.dictionaries(TEXTS, st.one_of(HOSTS, st.dictionaries(TEXTS, JSON, max_size=3)), max_size=3))
 def test_hosts_that_are_scanned_are_failures_at_worst(raw: dict[str, Any]) -> None:
     with attack():
-        documents, _ = _named(raw)
+        documents, _ = _named(raw, SshOptions())
         gathered = _checked(raw, documents, {})
         assert len(gathered.hosts) + len(gathered.failures) == len(raw)
 

@@ -6,17 +6,23 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from ansible_collections.nova_gpustack.passthrough.plugins.modules import gpustack_nova_config as module
 
 from gpustack.connect.playbooks.inventory import interpreter
 from gpustack.nova_options.markers import BEGIN, END
+from support.collection_modules import PLUGINS, imported
 from support.playbook_place import environment
 
 THEIRS = "[database]\nconnection = mysql://nova\n"
+
+
+@pytest.fixture
+def module() -> ModuleType:
+    """The module, without Ansible."""
+    return imported(f"{PLUGINS}modules.gpustack_nova_config")
 
 
 @pytest.mark.parametrize("marker", [BEGIN, END])
@@ -46,7 +52,7 @@ def test_no_file_is_written_if_one_lacks_a_marker(tmp_path: Path, marker: str) -
     assert {path: path.read_text() for path in texts} == texts
 
 
-def test_a_failed_write_leaves_no_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_no_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> None:
     """It would have all options of the file, with their passwords."""
     path = tmp_path / "nova.conf"
     path.write_text(THEIRS)
@@ -62,7 +68,7 @@ def test_a_failed_write_leaves_no_copy(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("header", ["[database]", "[DEFAULT]", "[database] # x", "[Database]"])
-def test_passwords_stay_on_the_host(header: str) -> None:
+def test_passwords_stay_on_the_host(header: str, module: ModuleType) -> None:
     """Also in a file that Nova refuses: an indented line below a header continues no option."""
     lines = (
         " connection = mysql://nova:geheim7@db",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import importlib
 import os
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 
 from gpustack.connect.playbooks.inventory import interpreter
+from support.collection_modules import PLUGINS, imported
 from support.playbook_place import Place, environment
 
 HOLD = """\
@@ -132,7 +132,7 @@ def test_the_menu_is_replaced_only_if_it_is_as_predicted(place: Place) -> None:
 
 def menu(root: Path) -> Any:
     """The menu of a root, as the module handles it."""
-    module = importlib.import_module("ansible_collections.nova_gpustack.passthrough.plugins.modules.gpustack_run")
+    module = imported(f"{PLUGINS}modules.gpustack_run")
     return module.Menu(str(root), {"path": "/boot/grub/grub.cfg"})
 
 
