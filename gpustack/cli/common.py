@@ -300,7 +300,12 @@ class Command(command.Command):
 
 
 class Lister(Command, lister.Lister):
-    """A command that prints a list, as a table or in cliff's other formats."""
+    """A command that prints a list, as a table or in cliff's other formats.
+
+    :cvar nothing: the text instead of a table without rows; empty if the command reports why there are none.
+    """
+
+    nothing = "nothing to list"
 
     def produce_output(
         self, parsed_args: argparse.Namespace, column_names: Sequence[str], data: Iterable[Sequence[Any]]
@@ -312,7 +317,8 @@ class Lister(Command, lister.Lister):
             self.formatter = PlainCsv()
         rows = list(data)
         if parsed_args.formatter == "table" and not rows:
-            self.report("nothing to list")
+            if self.nothing:
+                self.report(self.nothing)
             return 0
         if parsed_args.formatter == "json" and not parsed_args.noindent:
             # Python's encoder of indented JSON is not in C, and takes as long as reading the hosts.

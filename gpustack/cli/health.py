@@ -38,6 +38,7 @@ gpustack scan gpu-[01:04] --sudo --save baseline.json; gpustack health gpu-[01:0
 gpustack health gpu-01 --sudo --instances;
 gpustack health --snapshot hosts.json -f json --exit-code; journalctl -k -b | gpustack health --kernel-log -"""
 
+    nothing = ""  # a host without GPUs is named
     _reports: tuple[Report, ...] = ()
     _fleet: Fleet | None = None
     _refusal: GpustackError | None = None
@@ -114,7 +115,7 @@ gpustack health --snapshot hosts.json -f json --exit-code; journalctl -k -b | gp
     def _saved_log(self, parsed_args: argparse.Namespace) -> Table:
         if parsed_args.instances or parsed_args.baseline:
             raise UsageError("a saved log has no hosts to compare", remedy="omit --kernel-log, or what is compared")
-        path = parsed_args.kernel_log
+        self.nothing, path = "no signs in the log", parsed_args.kernel_log
         log = lines(read_log(path, kernel_log.table().mentions))
         signs, self._findings = check_log(log, "standard input" if path == "-" else path)
         return table(parsed_args, SIGNS, signs)

@@ -29,6 +29,7 @@ class ScanCommand(Lister):
 gpustack scan; gpustack scan gpu-[01:04] --sudo; gpustack scan --root /mnt/image;
 gpustack scan gpu01 --save gpu01.json; gpustack scan --snapshot gpu01.json"""
 
+    nothing = ""  # a host without GPUs is named
     _scanned: tuple[HostRows, ...] = ()
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:

@@ -262,7 +262,7 @@ def steps_of_a_drain(_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plugin = object.__new__(module.ActionModule)
     monkeypatch.setattr(plugin, "_task", SimpleNamespace(check_mode=False), raising=False)
     monkeypatch.setattr(plugin, "_others", lambda _variables: [])
-    monkeypatch.setattr(module.Display, "display", lambda _self, text: shown.append(text))
+    monkeypatch.setattr(module, "Display", lambda: SimpleNamespace(display=shown.append))
     monkeypatch.setattr(module.plugin_api, "service_phase", lambda *_, log, **__: log(f"{STEERING}{REMEDY}"))
     texts = {"phase": "disable", "hostname": "h", "guests": "refuse", "device_guests": "refuse"}
     arguments: dict[str, Any] = dict.fromkeys(plugin.arguments, ())

@@ -166,3 +166,11 @@ def test_a_sign_counts_at_any_place_of_a_long_log(tmp_path: Path, gpustack: Any)
     noise = "Aug  9 10:00:00 gpu01 kernel: [   71.1] usb 1-1: new high-speed USB device number 2 using xhci_hcd\n"
     log.write_text(xid + noise * 100_000)
     assert "GPU915" in gpustack("health", "--kernel-log", str(log)).err
+
+
+def test_a_log_without_signs_says_so(tmp_path: Path, gpustack: Any) -> None:
+    log = tmp_path / "kernel.log"
+    start = "[    0.000000] Linux version 6.8.0 (x) #1\n"
+    log.write_text(f"{start}[    0.1] pci 0000:00:05.0: [10de:2330] type 00 class 0x030200\n")
+    ran = gpustack("health", "--kernel-log", str(log))
+    assert (ran.code, ran.out, ran.err) == (0, "", "no signs in the log\n")
