@@ -69,6 +69,7 @@ def collection_dir() -> Path:
 
 
 _REMEDIES = {
+    errno.EEXIST: "name a file that does not exist yet",
     errno.EISDIR: "name a file: this is a directory",
     errno.ENOTDIR: "check the path: a part of it is a file",
     errno.ENAMETOOLONG: "use a shorter path",

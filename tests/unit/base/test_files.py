@@ -123,6 +123,7 @@ def test_the_umask_applies_to_new_files_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "remedy"),
     [
+        (errno.EEXIST, "name a file that does not exist yet"),
         (errno.EACCES, "run gpustack as a user who may access the file: ls -ld /d /d/f"),
         (errno.ENOSPC, "free space on the file system: df -h /d"),
         (errno.EISDIR, "name a file: this is a directory"),
