@@ -25,18 +25,8 @@ _PRIVATE = frozenset({"db_url", "extra_vars"})
 _SHARED = {
     *("spec", "snapshot", "hosts", "paths", "local", "root", "os_cloud", "config_file", "region", "cell", "reason"),
     *("release", "deployment", "path", "grace", "stopped", "stuck_after", "service_down_time", "unblock"),
-    *(
-        "inventory",
-        "limit",
-        "user",
-        "port",
-        "identity",
-        "private_key",
-        "ssh_config",
-        "known_hosts",
-        "sudo",
-        "no_hypervisor",
-    ),
+    *("inventory", "limit", "user", "port", "identity", "private_key", "ssh_config", "known_hosts", "sudo"),
+    "no_hypervisor",
 }
 """What a command in a text gets: hosts, cloud, files and how to read them. The text chooses what the command does."""
 _SOURCES = ("root", "kernel_log")

@@ -6,6 +6,7 @@ before each repair. :mod:`gpustack.repair.permission` alone decides what an answ
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from gpustack.connect.ssh.config import SshOptions
     from gpustack.connect.ssh.connection import Connections
 
-_PROGRAM = Path(domains.__file__).read_bytes()
 UNKNOWN = ""
 """The user of a device that a process has open while its domain is unknown."""
 
@@ -83,7 +83,7 @@ class Hypervisors:
         try:
             if self.ssh is not None and self.ssh.settings(host).root:
                 return Usage(gap="gpustack_root of the inventory is a directory, in which no guest runs")
-            answer = self._open().run(host, _PROGRAM)
+            answer = self._open().run(host, _program())
         except HostError as error:
             return Usage(gap=error.what)
         return usage(answer)
@@ -154,3 +154,8 @@ def _age(answer: Mapping[str, Any]) -> timedelta | None:
     except (KeyError, TypeError, ValueError, OverflowError):
         return None
     return age if age >= timedelta(0) else None
+
+
+@functools.cache
+def _program() -> bytes:
+    return Path(domains.__file__).read_bytes()

@@ -69,13 +69,7 @@ def judge(reader: CellReader, clock: Clock, known: Known, hosts: frozenset[str] 
         of_node = by_node.get(view.node.uuid or "", [])
         for provider in of_node:
             if provider.unread is not None:
-                yield Verdict(
-                    **about(CLASS, TITLE, view, clock),
-                    status=Status.UNDECIDED,
-                    evidence=(f"provider {provider.uuid} ({provider.name})", node_words(view, clock)),
-                    because=f"{provider.unread}: who has the device is not known",
-                    advice="see the log of Placement, and plan again",
-                )
+                yield _undecided(view, clock, provider)
                 continue
             for held in _not_owned(reader, view, clock, provider, of_node):
                 verdict = timely(_verdict(held, known.cloud), view, clock, held.owner)
@@ -98,6 +92,16 @@ def unasked(cell: str, reason: str, rule: Rule) -> Verdict:
         evidence=(reason,),
         because="what Placement has allocated is not known; the verdicts of the other classes need no Placement",
         advice="see that its service answers and that the credentials of --os-cloud may list resource providers",
+    )
+
+
+def _undecided(view: NodeView, clock: Clock, provider: Provider) -> Verdict:
+    return Verdict(
+        **about(CLASS, TITLE, view, clock),
+        status=Status.UNDECIDED,
+        evidence=(f"provider {provider.uuid} ({provider.name})", node_words(view, clock)),
+        because=f"{provider.unread}: who has the device is not known",
+        advice="see the log of Placement, and plan again",
     )
 
 
