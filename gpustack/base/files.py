@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 E = TypeVar("E", bound=GpustackError)
 Text = str | Iterable[str | bytes]
+StatusCheck = Callable[[Path, os.stat_result], None]
 _PACKAGE = Path(__file__).resolve().parents[1]
 _COLLECTION = "ansible_collections/nova_gpustack/passthrough"
 _NO_TEXT = (b"\x1f\x8b", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"BZh", b"LPKSHHRH")  # gzip, xz, zstd, bzip2, journald
@@ -131,17 +132,23 @@ MOST = 16 << 20
 """The permitted size of a file that an operator or a deployment tool wrote, in bytes."""
 
 
-def read_text(path: Path, most: int = MOST, *, errors: str = "strict", follow: bool = True) -> str:
+def read_text(
+    path: Path, most: int = MOST, *, errors: str = "strict", follow: bool = True, check: StatusCheck | None = None
+) -> str:
     """The text of an untrusted file, which may be a link to an endless one.
 
     :param most: the permitted size in bytes.
     :param errors: how to treat bytes that are not UTF-8 (:func:`bytes.decode`).
     :param follow: whether the file may be a symbolic link.
+    :param check: refuses a file by its status; another file may have the path later.
     :raises OSError: when it can't be read, or is larger than ``most`` bytes.
     :raises UnicodeDecodeError: when it is not UTF-8.
     """
     flags = os.O_RDONLY | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
-    with os.fdopen(os.open(path, flags), "rb") as stream:
+    with os.fdopen(os.open(path, flags | (os.O_NONBLOCK if check else 0)), "rb") as stream:
+        if check:
+            check(path, os.fstat(stream.fileno()))
+            os.set_blocking(stream.fileno(), True)
         content = stream.read(most + 1)
     if len(content) > most:
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))

@@ -23,7 +23,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from gpustack.base.errors import JournalError
-from gpustack.base.files import file_errors, make_directory, read_text, state_dir, user_name
+from gpustack.base.files import StatusCheck, file_errors, make_directory, read_text, state_dir, user_name
 from gpustack.base.text import quoted
 from gpustack.base.validation import first_problem
 from gpustack.changes.change import ChangeOutcome, ChangeResult, CloudChange, GuardedChange
@@ -168,14 +168,14 @@ class JournalFile:
             self._stream.close()
 
 
-def read_lines(path: Path) -> list[Any]:
+def read_lines(path: Path, check: StatusCheck | None = None) -> list[Any]:
     """Read the lines of a journal. A last line that a crash cut short is ignored.
 
-    :raises JournalError: if the file cannot be read, or a line is damaged.
+    :raises JournalError: if the file cannot be read, the check refuses it, or a line is damaged.
     """
     try:
         with file_errors(JournalError, "can't be read", path):
-            lines = read_text(path, _MAX_BYTES).splitlines(keepends=True)
+            lines = read_text(path, _MAX_BYTES, check=check).splitlines(keepends=True)
     except UnicodeDecodeError as error:
         remedy = "name the file that apply printed"
         raise JournalError(f"not a journal: {error}", where=str(path), remedy=remedy) from error
@@ -319,8 +319,7 @@ def read(path: Path, former: Former | None = None) -> RunRecord:
     :param former: the journals of 0.1.0 that are valid too.
     :raises JournalError: if the file cannot be read, is no journal of this version, or others can write it.
     """
-    refuse_shared(path)
-    if not (entries := read_lines(path)):
+    if not (entries := read_lines(path, refuse_shared)):
         what = "empty or half-written, as after a power cut: its run ended before its first change"
         raise UnbegunError(what, where=str(path), remedy=f"nothing to undo; remove the file: rm {quoted(path)}")
     first, *lines = entries
@@ -392,15 +391,12 @@ def refuse_alike(changes: Sequence[PlannedChange]) -> None:
         raise ValueError("changes need one another") from error
 
 
-def refuse_shared(path: Path) -> None:
+def refuse_shared(path: Path, status: os.stat_result) -> None:
     """Refuse a file that another user could have written.
 
+    :param status: that of the open file.
     :raises JournalError: if it is such a file.
     """
-    try:
-        status = path.stat()
-    except OSError:
-        return  # read_lines reports it
     foreign = status.st_uid not in (os.geteuid(), 0)
     if foreign or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         mode, owner = f"mode {stat.S_IMODE(status.st_mode):04o}", f"owner {status.st_uid}"

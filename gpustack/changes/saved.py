@@ -52,9 +52,8 @@ def load(path: Path, kinds: Kinds) -> tuple[SavedPlan, Sequence[CloudChange]]:
 
     :raises JournalError: if the file is not one, others can write it, or gpustack does not make such changes.
     """
-    refuse_shared(path)
     try:
-        plan = SavedPlan.model_validate_json(read_text(path, _MOST))
+        plan = SavedPlan.model_validate_json(read_text(path, _MOST, check=refuse_shared))
         refuse_alike(plan.changes)
     except ValueError as error:  # pydantic's errors too
         what = f"not a plan of this version: {first_problem(error)}"

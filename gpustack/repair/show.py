@@ -68,10 +68,9 @@ def load_plan(path: Path) -> list[PlannedVerdict]:
 
     :raises JournalError: if the file cannot be read, others can write it, or it is not a plan of this version.
     """
-    refuse_shared(path)
     try:
         with file_errors(JournalError, "the plan can't be read", path):
-            data = parsed(read_text(path, _MAX_BYTES))
+            data = parsed(read_text(path, _MAX_BYTES, check=refuse_shared))
         if data[FORMAT] != VERSION:
             raise JournalError(f"the plan is of version {data[FORMAT]}", where=str(path), remedy="make it again")
         wanted = [verdict for verdict in data["verdicts"] if verdict["status"] == "stale"]

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import stat
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,10 @@ from typing import Any
 import pytest
 
 from gpustack.base.errors import JournalError
-from gpustack.changes import journal
+from gpustack.changes import journal, saved
 from gpustack.changes.change import ChangeOutcome, ChangeResult
 from gpustack.changes.journal import RESTORE, Cloud, JournalFile, RunHead, read_lines
+from gpustack.repair import show
 from support.journals import CHANGES, CLOUD, edited, written
 
 
@@ -362,9 +364,28 @@ def test_a_cloud_is_one_under_each_spelling_of_its_address(address: str) -> None
 
 def test_a_file_of_root_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 4711)
-    journal.refuse_shared(Path("/etc/passwd"))
+    journal.refuse_shared(Path("/etc/passwd"), Path("/etc/passwd").stat())
     with pytest.raises(JournalError, match="others can write this file"):
-        journal.refuse_shared(Path("/dev/null"))
+        journal.read(Path("/dev/null"))
+
+
+@pytest.mark.parametrize("read", [journal.read, lambda path: saved.load(path, {}), show.load_plan])
+def test_a_file_that_is_swapped_when_it_is_opened_is_refused(
+    read: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, theirs, open_file = tmp_path / "mine", tmp_path / "theirs", os.open
+    path.write_text("{}", encoding="utf-8")
+    path.chmod(0o600)
+    theirs.write_text("{}", encoding="utf-8")
+    theirs.chmod(0o666)
+
+    def swapped(*arguments: Any) -> int:
+        theirs.replace(path)
+        return open_file(*arguments)
+
+    monkeypatch.setattr(os, "open", swapped)
+    with pytest.raises(JournalError, match=r"others can write this file \(mode 0666\)"):
+        read(path)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")

@@ -135,7 +135,7 @@ def test_specs_and_configurations_of_nova(file: Path, content: bytes) -> None:
 @pytest.mark.parametrize(("module", "read"), [(journal, journal.read), (show, show.load_plan)])
 def test_links_to_files_without_end(tmp_path, monkeypatch, module, read) -> None:
     (tmp_path / "link").symlink_to("/dev/zero")
-    monkeypatch.setattr(module, "refuse_shared", lambda path: None)  # everybody may write to /dev/zero
+    monkeypatch.setattr(module, "refuse_shared", lambda path, status: None)  # everybody may write to /dev/zero
     monkeypatch.setattr(module, "_MAX_BYTES", 1 << 20)
     with pytest.raises(JournalError, match="File too large"):
         read(tmp_path / "link")
