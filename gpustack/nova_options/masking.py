@@ -29,7 +29,7 @@ _NAMED = {
 """Keys of records whose texts have a name, with its kind."""
 # dracut.cmdline(7): netroot=iscsi:USER:PASSWORD@
 _URL = re.compile(r"(?:(?<=://)|(?<=\biscsi:))[^\s'\"<>]{1,1024}(?=@)")
-_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY.*?(?:-----END [A-Z ]*-----|\Z)", re.DOTALL)
+_KEY = re.compile(r"----[- ]BEGIN [\w ]*(?:PRIVATE KEY|Static key).*?(?:----[- ]END [\w ]*-----?|\Z)", re.DOTALL)
 _VAULT = re.compile(r"\$ANSIBLE_VAULT;\S*(?:\s+[0-9a-f]{2,})*")
 _TOKEN = re.compile("|".join(_SIGNS["tokens"]), re.IGNORECASE)
 _ENCODED = re.compile(
@@ -42,10 +42,9 @@ _ADDRESS = re.compile(r"(?<![\w.:-])(?:[0-9a-f]{0,4}:[0-9a-f:.]{1,45}|\d{1,3}(?:
 @functools.cache
 def _known() -> Mapping[str, bool]:
     """By path, whether an option of Nova or Placement is secret in any release; a path can have a ``*``."""
-    of_all = [options.of_any_release(project) for project in ("nova", "placement")]
-    known = {path.lower(): False for named in of_all for path in named}
-    for named in of_all:
-        known |= {path.lower(): True for path, of in named.items() if any(option.secret for option in of)}
+    named = [*options.of_any_release("nova").items(), *options.of_any_release("placement").items()]
+    known = {path.lower(): False for path, _of in named}
+    known |= {path.lower(): True for path, of in named if any(option.secret for option in of)}
     return known | dict.fromkeys(tables.facts()["unmarked_secrets"], True)
 
 
@@ -77,15 +76,16 @@ def _keys() -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _is_key(key: str) -> bool:
-    return re.search(rf"{_keys()}$", key) is not None
+    return re.search(rf"{_keys()}\d{{0,2}}$", key) is not None
 
 
 @functools.cache
 def _assignment() -> re.Pattern[str]:
-    value = r"(?!['\"]?\*\*\*)(?P<secret>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[^\s'\"]+)"
-    before = "|".join(_SIGNS["before"]).replace("<>", "[^\n|;]{0,200}?")
-    option = rf"(?<!-)--(?:[a-z]+-){{0,4}}{_keys()}\s+"
-    return re.compile(rf"(?P<key>{_keys()}['\"]?(?:\s*=>?\s*|:\s+|:(?=[^\s/]))|{option}|{before}){value}")
+    forms = "|".join(_SIGNS["values"])
+    before = "|".join(_SIGNS["before"]).replace("<>", r"(?:\\\n|[^\n|;]){0,200}?")
+    option = rf"(?<!-)--(?:[a-z]+-){{0,4}}(?:{_keys()}|(?<=[a-z]-)key)\s+"
+    key = rf"{_keys()}\d{{0,2}}\\?['\"]?(?:{'|'.join(_SIGNS['signs'])})|{option}|{before}"
+    return re.compile(rf"(?P<key>(?:{key})(?:{'|'.join(_SIGNS['prefixes'])})?)(?!['\"]?\*\*\*)(?P<secret>{forms})")
 
 
 @functools.cache
@@ -165,7 +165,8 @@ class Masking:
         """
         if isinstance(value, Mapping):
             named = functools.partial(self.name, "project") if key == "projects" else self.text
-            return {named(str(name)): self.data(inner, str(name)) for name, inner in value.items()}
+            above = key if _is_key(key) else ""  # {"password": {"value": …}}
+            return {named(str(name)): self.data(inner, above or str(name)) for name, inner in value.items()}
         if isinstance(value, list | tuple):
             return [self.data(inner, key) for inner in value]
         if value in (None, "") or isinstance(value, bool):
@@ -186,9 +187,10 @@ def _passwords(users: str) -> list[str]:
 
 def _assignments(masking: Masking, text: str) -> str:
     def masked(found: re.Match[str]) -> str:
-        value = found["secret"].strip("'\"")
+        value = found["secret"].strip("'\"\\")
+        words = [*map(str.strip, value.splitlines()), re.split("[,;)&<]", value)[0]]
         plain = re.fullmatch("[a-z]*", value)  # a word of a sentence: "the password: check it"
-        return found["key"] + masking.secret(*([] if plain else [value, re.split("[,;)&]", value)[0]]))
+        return found["key"] + masking.secret(*([] if plain else words))
 
     return _assignment().sub(masked, text)
 

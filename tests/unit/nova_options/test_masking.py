@@ -72,10 +72,62 @@ def test_texts_stay_readable(text: str, masked: str) -> None:
         "CREATE USER nova IDENTIFIED BY '{}'",
         "openstack --os-password {} token issue",
         "MYSQL_PWD={} AWS_SECRET_ACCESS_KEY={} API_KEY={} wpa_psk={}",
+        "license_key: {}",
+        "chain http://boot/ipxe?key={}&mac=1",
+        "http://boot/ipxe?mac=1&auth={}",
+        "client_configuration_token {}",
+        "PrivateKey = {}\nPresharedKey = {}",
+        "DefaultEndpointsProtocol=https;AccountName=a;AccountKey={};EndpointSuffix=core",
+        "[wifi-security]\nwep-key0={}",
+        "kubeadm join 192.0.2.1:6443 --certificate-key {}",
+        '{"auths": {"nvcr.io": {"auth": "{}"}}}',
+        "docker login -u '$oauthtoken' -p {} nvcr.io",
+        "redis-cli -h db -a {} ping",
+        "requirepass {}\nmasterauth {}",
+        "ldapsearch -x -D cn=admin -w {}",
+        '"Authorization": "Basic {}="',
+        "Authorization: Token {}",
+        'Authorization: Digest username="a", response="{}"',
+        "Set-Cookie: JSESSIONID={}; Path=/",
+        "machine bmc login root password {}",
+        "echo root:{} | chpasswd",
+        "d-i passwd/root-password password {}",
+        "MENU MASTER PASSWD {}",
+        "GRANT ALL ON nova.* TO nova IDENTIFIED WITH mysql_native_password BY '{}'",
+        "rabbitmqctl add_user nova {}",
+        "xoxb-123456789012-{}",
+        "-----BEGIN OpenVPN Static key V1-----\n{}\n-----END OpenVPN Static key V1-----",
     ],
 )
 def test_secrets_of_command_lines_and_boot_files_are_masked(text: str) -> None:
     assert SECRET not in Masking().text(text.replace("{}", SECRET))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "password: |\n  {}\n  {}\nother: 1",
+        "password: >-\n    {}",
+        "password: &shared {}",
+        "password: !unsafe '{}'",
+        "mysql --password \\\n  {}",
+        "ipmitool -H bmc \\\n  -U root \\\n  -P {}",
+        "<password>{}</password>",
+        r"{\"password\": \"{}\"}",
+        "{'X-Auth-Token': b'{}'}",
+        "password=SecretStr('{}')",
+        'password = """{}"""',
+        "chpasswd:\n  list: |\n    root:{}\n    ubuntu:{}\n",
+        "Password : {}",
+    ],
+)
+def test_each_form_of_a_secret_is_masked_to_its_end(text: str) -> None:
+    assert SECRET not in Masking().text(text.replace("{}", SECRET))
+
+
+def test_all_of_a_secret_of_several_values_is_masked() -> None:
+    masked = Masking().data({"password": {"value": SECRET, "more": [SECRET, 17]}})
+    assert masked == {"password": {"value": MASK, "more": [MASK, MASK]}}
 
 
 def test_each_user_of_a_url_teaches_its_password() -> None:
@@ -106,6 +158,13 @@ def test_a_secret_of_one_text_is_masked_in_all() -> None:
         "iscsi:" * 30_000,
         "password='\\" * 20_000,
         "$6$" * 50_000,
+        "password: |\n " * 20_000,
+        "password: &" * 20_000,
+        "echo " * 50_000,
+        "Authorization: " * 20_000,
+        "docker login " * 20_000,
+        "a.token " * 30_000,
+        "\\\n" * 100_000,
     ],
 )
 def test_long_texts_are_masked_in_linear_time(text: str) -> None:
