@@ -27,7 +27,7 @@ class Guardian:
         self.log = directory() / f"{run}.undo.log"
         with open(os.open(self.log, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "gpustack", *undo],
+                [sys.executable, "-P", "-m", "gpustack", *undo],  # -P: no modules of the current directory
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,

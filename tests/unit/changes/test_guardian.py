@@ -17,7 +17,7 @@ from gpustack.cli.app import main
 PROGRAM = """import sys
 sys.path.insert(0, {root!r})
 from gpustack.changes.guardian import is_confirmed
-print(sys.argv[3:], is_confirmed(sys.stdin.buffer, float(sys.argv[sys.argv.index("--unless-confirmed") + 1])))
+print(sys.argv[4:], is_confirmed(sys.stdin.buffer, float(sys.argv[sys.argv.index("--unless-confirmed") + 1])))
 """
 
 
@@ -48,6 +48,15 @@ def test_the_time_begins_with_the_end_of_the_run() -> None:
     with os.fdopen(reading, "rb") as stream:
         assert not is_confirmed(stream, 0.05)
     os.close(writing)
+
+
+def test_the_process_runs_no_code_of_the_current_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("gpustack", "argparse"):
+        (tmp_path / f"{module}.py").write_text("print('owned')\nraise SystemExit(1)\n")
+    monkeypatch.chdir(tmp_path)
+    with Guardian("20261124T1Z", ["--version"]) as guardian:
+        assert guardian.succeeds()
+    assert guardian.log.read_text().startswith("gpustack ")
 
 
 @pytest.fixture
