@@ -239,9 +239,12 @@ def open_private(path: Path, access: int = os.O_WRONLY) -> int:
 
     An existing regular file keeps its content and gets this mode.
 
-    :raises OSError: when it can't be created, or belongs to another user.
+    :raises OSError: when it can't be created, or belongs to another user, as does a link or a pipe.
     """
-    descriptor = os.open(path, access | os.O_CREAT | os.O_APPEND, 0o600)
+    link = path.is_symlink()
+    if (link or path.is_fifo()) and path.lstat().st_uid not in (os.geteuid(), 0) and path.parent not in _OPEN:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM), str(path))
+    descriptor = os.open(path, access | os.O_CREAT | os.O_APPEND | (0 if link else os.O_NOFOLLOW), 0o600)
     found = os.fstat(descriptor)
     if stat.S_ISREG(found.st_mode):  # not for /dev/stderr and the like
         if found.st_uid != os.geteuid():  # root may change the mode, but the owner could still read it

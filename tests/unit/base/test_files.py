@@ -157,3 +157,19 @@ def test_a_private_file_of_another_user_is_refused(tmp_path: Path, monkeypatch: 
         open_private(path)
     assert caught.value.filename == str(path)
     assert path.stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_private_file_behind_a_link_or_a_pipe_of_another_user_is_refused(tmp_path: Path) -> None:
+    """Whoever may write the directory would choose the file that is appended to, or read the log."""
+    link, pipe, mine = tmp_path / "link", tmp_path / "pipe", tmp_path / "mine"
+    link.symlink_to("profile")
+    mine.symlink_to("log")
+    os.mkfifo(pipe, 0o666)
+    for path in (link, pipe):
+        os.lchown(path, 4711, 4711)
+        with pytest.raises(PermissionError) as caught:
+            open_private(path)
+        assert caught.value.filename == str(path)
+    os.close(open_private(mine))
+    assert {path.name for path in tmp_path.iterdir()} == {"link", "pipe", "mine", "log"}
