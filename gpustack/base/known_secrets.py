@@ -11,6 +11,8 @@ MASK = "***"
 SHORT = 4
 _LONG = 8
 _KEY = re.compile(r"(?:pass|passw(?:or)?d|passcode|passphrase|secret|token)$", re.IGNORECASE)
+_OF_TENANTS = re.compile(r"""(['"](?:[\w-]{1,64}:)?(?:user_data|adminPass)['"]:\s?['"])[^'"]+""")
+"""In answers of Nova, which debug logs of keystoneauth contain: an administrator gets these of each instance."""
 _SECRETS: set[str] = set()
 _PLAIN = logging.getLogRecordFactory()
 
@@ -35,7 +37,8 @@ def forget() -> None:
 
 
 def hidden(text: str) -> str:
-    """The text with ``***`` instead of each known secret that is a separate word, or long."""
+    """The text with ``***`` instead of secrets of tenants, and known secrets that are separate words, or long."""
+    text = _OF_TENANTS.sub(rf"\1{MASK}", text)
     return any_of(_SECRETS).sub(MASK, text) if _SECRETS else text
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import Any
 
@@ -49,6 +50,19 @@ def test_records_of_all_loggers_hide_secrets(caplog: pytest.LogCaptureFixture) -
     logger.warning("geheim7")
     assert caplog.messages == ["no answer of http://***@cloud:5000", "3 hosts: ['a']", "geheim7"]
     assert caplog.records[1].args == (3, ["a"])
+
+
+def test_logs_of_answers_have_no_secrets_of_tenants(caplog: pytest.LogCaptureFixture) -> None:
+    learn({})
+    body = {"servers": [{"id": "1", "OS-EXT-SRV-ATTR:user_data": "Z2VoZWlt"}, {"OS-EXT-SRV-ATTR:user_data": None}]}
+    logging.getLogger("a.library").warning("RESP BODY: %s", json.dumps(body))
+    logging.getLogger("a.library").warning("%s", {"adminPass": "geheim7", "user_data": "Z2VoZWlt", "name": "a"})
+    body["servers"][0]["OS-EXT-SRV-ATTR:user_data"] = "***"
+    assert caplog.messages == [
+        f"RESP BODY: {json.dumps(body)}",
+        "{'adminPass': '***', 'user_data': '***', 'name': 'a'}",
+    ]
+    assert hidden('"user_data": "Z2VoZWlt"') == '"user_data": "***"'
 
 
 def test_secrets_are_forgotten_at_the_end() -> None:
