@@ -76,6 +76,7 @@ stderr:
 import errno  # noqa: E402
 import fcntl  # noqa: E402
 import os  # noqa: E402
+import stat  # noqa: E402
 import struct  # noqa: E402
 import time  # noqa: E402
 from typing import Any, Callable, Dict, List, Optional, Tuple  # noqa: E402
@@ -197,6 +198,7 @@ class Menu:
         if os.path.commonpath([self.root, self.directory]) != self.root:
             raise ValueError("{} leads out of {}, to {}".format(self.path, self.root, self.directory))
         self.before = self._read(self.path)
+        self.mode = 0o600 if self.before is None else stat.S_IMODE(os.stat(self._place(self.path)).st_mode)
 
     def argv(self, argv: List[str]) -> List[str]:
         """The command that writes the new file: a later ``-o`` of grub-mkconfig counts."""
@@ -237,8 +239,12 @@ class Menu:
     def _write(self, content: Optional[bytes]) -> None:
         if content is not None:
             self.forget()
-            with open(self._place(self.path + NEW), "xb") as stream:  # never through a link
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL  # never through a link
+            with os.fdopen(os.open(self._place(self.path + NEW), flags, 0o600), "wb") as stream:
                 stream.write(content)
+                stream.flush()
+                os.fchmod(stream.fileno(), self.mode)  # a menu with a password is for root only
+                os.fsync(stream.fileno())
             os.replace(self._place(self.path + NEW), self._place(self.path))
 
 

@@ -161,3 +161,17 @@ def test_a_menu_is_restored_without_following_a_link(tmp_path: Path) -> None:
     assert path.read_text(encoding="utf-8") == "menu"
     assert not path.is_symlink()
     assert outside.read_text(encoding="utf-8") == "kept"
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o644])
+def test_a_restored_menu_keeps_its_mode(mode: int, tmp_path: Path) -> None:
+    """It may have the hash of a password."""
+    path = tmp_path / "boot/grub/grub.cfg"
+    path.parent.mkdir(parents=True)
+    path.write_text("password_pbkdf2 root grub.pbkdf2.sha512.1", encoding="utf-8")
+    path.chmod(mode)
+    taken = menu(tmp_path)
+    path.unlink()
+    path.write_text("changed by the command", encoding="utf-8")
+    assert "it is restored" in taken.finish(True)
+    assert path.stat().st_mode & 0o777 == mode
