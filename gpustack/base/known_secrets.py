@@ -1,6 +1,7 @@
 """The secrets that this process has read. Its logs and errors contain none of them, whatever library wrote the text."""
 
 import contextlib
+import json
 import logging
 import re
 from collections.abc import Collection, Iterator, Mapping
@@ -25,9 +26,15 @@ def learn(data: Any) -> None:  # noqa: ANN401 - plain data
     leaves = list(_leaves(data, is_secret=False))
     visible = {text for text, is_secret in leaves if not is_secret}
     found = {text for text, is_secret in leaves if is_secret}.union(*map(_of_login, visible))
-    forms = {form for text in found for form in (text, text.strip(), unquote(text), quote(text, safe=""))}
-    _SECRETS.update(forms - visible - {""})
+    _SECRETS.update({form for text in found for form in forms(text)} - visible)
     logging.setLogRecordFactory(_record)
+
+
+def forms(text: str) -> frozenset[str]:
+    """A secret as texts may have it: in an address, in JSON and in Python."""
+    plain = text.strip()
+    of_text = {text, plain, unquote(text), quote(text, safe=""), json.dumps(plain)[1:-1], repr(plain)[1:-1]}
+    return frozenset(of_text - {""})
 
 
 def forget() -> None:

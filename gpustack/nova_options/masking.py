@@ -13,10 +13,10 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from gpustack.base.files import data_table
-from gpustack.base.known_secrets import MASK, SHORT, any_of
+from gpustack.base.known_secrets import MASK, SHORT, any_of, forms
 from gpustack.nova_options import options, tables
 
 _MAC = 6
@@ -33,7 +33,8 @@ _KEY = re.compile(r"----[- ]BEGIN [\w ]*(?:PRIVATE KEY|Static key).*?(?:----[- ]
 _VAULT = re.compile(r"\$ANSIBLE_VAULT;\S*(?:\s+[0-9a-f]{2,})*")
 _TOKEN = re.compile("|".join(_SIGNS["tokens"]), re.IGNORECASE)
 _ENCODED = re.compile(
-    r"(?<![^\s'\"<>=,;&])[^\s'\"<>=,;&%]*%[0-9A-Fa-f]{2}[^\s'\"<>,;&]*|(?<![\w+/%-])[\w+/-]{6,}={0,2}"
+    r"(?<![^\s'\"<>=,;&])[^\s'\"<>=,;&%]*%[0-9A-Fa-f]{2}[^\s'\"<>,;&]*"
+    r"|(?<![\w+/%-])(?:(?:[\w+/]{60,}\n[ \t]*)+[\w+/]*|[\w+/-]{6,})={0,2}"  # base64 can have several lines
 )
 _ID = re.compile(r"(?<![0-9A-Za-z])[0-9a-f]{32}(?![0-9A-Za-z])")  # of projects, users and machines
 _ADDRESS = re.compile(r"(?<![\w.:-])(?:[0-9a-f]{0,4}:[0-9a-f:.]{1,45}|\d{1,3}(?:\.\d{1,3}){3})(?![\w:-])")
@@ -126,7 +127,7 @@ class Masking:
         self.count += 1
         for text in {*values, *map(unquote, values)} - {MASK}:
             if len(text) >= SHORT and text.lower() not in _words():
-                self._secrets |= {text, quote(text, safe="")}
+                self._secrets |= forms(text)
         return MASK
 
     def name(self, kind: str, value: str) -> str:
@@ -205,10 +206,10 @@ def _encoded(masking: Masking, text: str) -> str:
 
 
 def _decoded(word: str) -> str:
-    """The text of a word in percent-encoding or base64; empty if it is neither."""
+    """The text of a word in percent-encoding, or of lines in base64; empty if it is neither."""
     if "%" in word:
         return unquote(word)
-    plain = word.rstrip("=").replace("-", "+").replace("_", "/")
+    plain = "".join(word.split()).rstrip("=").replace("-", "+").replace("_", "/")
     try:
         return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True).decode()
     except ValueError:

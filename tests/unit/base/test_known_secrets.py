@@ -27,6 +27,8 @@ from gpustack.base.known_secrets import forget, hidden, learn
         ("http://me:ge@heim7@cloud", "no host: heim7", "no host: ***"),
         ("git@cloud", "git at the cloud", "git at the cloud"),
         ("sqlite:////srv/a@b", "no file /srv/a@b", "no file /srv/a@b"),
+        ({"password": 'ge\\h"eim7'}, r"""'ge\\h"eim7' or {"a": "ge\\h\"eim7"}""", """'***' or {"a": "***"}"""),
+        ({"password": "geheim-ä7"}, r'{"a": "geheim-\u00e47"}', '{"a": "***"}'),
         ({"password": None, "secret": True, "token": ""}, "None, True", "None, True"),
         ({"password": "a"}, "a lock, option 'a'", "a lock, option '***'"),
         ({"password": "refuse"}, "refused", "refused"),

@@ -1,5 +1,8 @@
 """Which options are secret, and texts that are masked, stay readable, and do not take long."""
 
+import base64
+import json
+import textwrap
 import time
 
 import pytest
@@ -123,6 +126,20 @@ def test_secrets_of_command_lines_and_boot_files_are_masked(text: str) -> None:
 )
 def test_each_form_of_a_secret_is_masked_to_its_end(text: str) -> None:
     assert SECRET not in Masking().text(text.replace("{}", SECRET))
+
+
+def test_base64_of_several_lines_is_masked_to_its_end() -> None:
+    """A secret can begin in one line and end in the next."""
+    for before in range(70):
+        plain = f"#cloud-config\nhostname: {'x' * before}\npassword: {SECRET}{SECRET}\nlocale: C\n"
+        masked = Masking().text("\n".join(textwrap.wrap(base64.b64encode(plain.encode()).decode(), 76)))
+        assert masked == MASK, before
+
+
+def test_a_learned_secret_is_masked_in_json_and_python() -> None:
+    masking = Masking()
+    masking.learn([{"password": 'Zq"9x\\w'}])
+    assert masking.text(json.dumps('Zq"9x\\w')) == f'"{MASK}"'
 
 
 def test_all_of_a_secret_of_several_values_is_masked() -> None:
