@@ -49,9 +49,7 @@ def printable_data(value: Any, *, keep: str = LAYOUT) -> Any:  # noqa: ANN401 - 
         return printable(value, keep=keep)
     if isinstance(value, dict):
         return {printable_data(key, keep=keep): printable_data(inner, keep=keep) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [printable_data(inner, keep=keep) for inner in value]
-    return value
+    return [printable_data(inner, keep=keep) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def quoted(value: object) -> str:

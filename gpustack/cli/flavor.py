@@ -100,7 +100,10 @@ def _columns(
             "Alias",
             lambda flavor: _gpus(spec, flavor),
             "Alias",
-            lambda flavor: _asked(_gpus(spec, flavor)) or flavor.extra_specs.get(ALIAS, ""),
+            lambda flavor: (
+                ", ".join(f"{alias}:{n}" for alias, n in _gpus(spec, flavor).items())
+                or flavor.extra_specs.get(ALIAS, "")
+            ),
         ),
         Column("VCPUs", lambda flavor: flavor.sizes.vcpus, "VCPUs"),
         Column("RAM", lambda flavor: flavor.sizes.ram, "RAM", lambda flavor: readable(flavor.sizes.ram)),
@@ -198,10 +201,6 @@ def read_spec(path: Path | None) -> Spec | None:
 def _gpus(spec: Spec | None, flavor: PresentFlavor) -> dict[str, int]:
     specs = flavor.extra_specs
     return (requested_gpus(spec, specs) if spec is not None else {}) or gpus_without_spec(specs)
-
-
-def _asked(gpus: Mapping[str, int]) -> str:
-    return ", ".join(f"{alias}:{count}" for alias, count in gpus.items())
 
 
 def _models(spec: Spec | None, gpus: Mapping[str, int]) -> list[str]:

@@ -151,9 +151,7 @@ def _lines(needs: GuestRequirement) -> Iterator[str]:
 def _installed(each: Installation) -> str:
     if each.missing or each.fault:
         return f"none: {each.missing or each.fault}"
-    if each.unknown:
-        return f"packages for {' and '.join(each.unknown)} unknown"
-    return "; ".join(each.commands)
+    return f"packages for {' and '.join(each.unknown)} unknown" if each.unknown else "; ".join(each.commands)
 
 
 class GuestCheckCommand(Lister):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import chain
@@ -100,25 +101,22 @@ class ServiceCloud:
 
     def needs(self, server_id: str) -> Amounts:
         """Return what an instance has allocated in Placement; empty if unknown. Does not raise."""
-        try:
+        with suppress(CloudError):
             return placement.needs_of(self.connection, server_id)
-        except CloudError:
-            return {}  # the scheduler still decides
+        return {}  # the scheduler still decides
 
     def room(self, needs: Amounts) -> Room | None:
         """Return the hosts with room for these amounts; None if unknown. Does not raise."""
-        try:
+        with suppress(CloudError):
             return placement.room_of(self.connection, needs)
-        except CloudError:
-            return None
+        return None
 
     def qemu_versions(self) -> dict[str, str]:
         """Return the versions of QEMU that nova-computes in service report, by host. Does not raise."""
-        try:
+        with suppress(CloudError):
             known = compute.hypervisors(self.connection)
-        except CloudError:
-            return {}
-        return {entry.host: entry.qemu for entry in known if entry.qemu and entry.up}
+            return {entry.host: entry.qemu for entry in known if entry.qemu and entry.up}
+        return {}
 
     def actions(self, server_id: str) -> tuple[Event, ...]:
         """Return the instance actions of an instance, newest first."""

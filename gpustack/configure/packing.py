@@ -36,9 +36,7 @@ class Advised:
         """Whether a value means the advised one to oslo.config."""
         if self.option.kind == "bool":
             return value.lower() in releases.TRUE
-        if self.option.kind == "number":
-            return number(value) == number(self.value)
-        return value == self.value
+        return number(value) == number(self.value) if self.option.kind == "number" else value == self.value
 
 
 def number(text: str) -> float | None:

@@ -166,8 +166,8 @@ class Masking:
         """
         if isinstance(value, Mapping):
             named = functools.partial(self.name, "project") if key == "projects" else self.text
-            above = key if _is_key(key) else ""  # {"password": {"value": …}}
-            return {named(str(name)): self.data(inner, above or str(name)) for name, inner in value.items()}
+            above = _is_key(key)  # {"password": {"value": …}}
+            return {named(str(name)): self.data(inner, key if above else str(name)) for name, inner in value.items()}
         if isinstance(value, list | tuple):
             return [self.data(inner, key) for inner in value]
         if value in (None, "") or isinstance(value, bool):
@@ -210,10 +210,9 @@ def _decoded(word: str) -> str:
     if "%" in word:
         return unquote(word)
     plain = "".join(word.split()).rstrip("=").replace("-", "+").replace("_", "/")
-    try:
+    with contextlib.suppress(ValueError):
         return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True).decode()
-    except ValueError:
-        return ""
+    return ""
 
 
 def _addresses(masking: Masking, text: str) -> str:

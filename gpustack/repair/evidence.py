@@ -211,9 +211,7 @@ def surplus(owner: Owner, rows: Sequence[PciRow]) -> tuple[PciRow, ...] | None:
     requested = {request.request_id or None for request in owner.requests or ()}
     if owned is None or owned.missing or not requested or None in requested:
         return None
-    if any((row.request_id or None) in requested for row in owned.beyond):
-        return None
-    return owned.beyond
+    return None if any((row.request_id or None) in requested for row in owned.beyond) else owned.beyond
 
 
 def pinning(view: NodeView, owner: Owner) -> tuple[int, ...]:

@@ -72,9 +72,7 @@ def driver_fault(host: Host, card: Function) -> str | None:
         return "the card has no driver"
     if card.driver == NVIDIA and "nvidia_vgpu_vfio" not in host.kernel.loaded_modules:
         return "the driver nvidia is not the vGPU driver: the module nvidia_vgpu_vfio is not loaded"
-    if card.driver in (NVIDIA, *BY_ID):
-        return None
-    return f"the driver {card.driver} creates no vGPUs"
+    return None if card.driver in (NVIDIA, *BY_ID) else f"the driver {card.driver} creates no vGPUs"
 
 
 def lacks_type(part: Function) -> bool:

@@ -101,9 +101,7 @@ def _summary(plan: HostPlan) -> str:
         refused = [gpu.address for gpu in plan.gpus if gpu.refused]
         about = f" because of {', '.join(refused)}" if refused else ""
         return f"refused{about}; nothing is changed on this host"
-    if not plan.operations:
-        return "nothing to do"
-    return ", ".join(show_counts(count(plan.operations)))
+    return ", ".join(show_counts(count(plan.operations))) if plan.operations else "nothing to do"
 
 
 def _gpu_lines(gpus: Sequence[PlannedGpu]) -> Iterator[str]:

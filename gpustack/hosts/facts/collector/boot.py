@@ -29,9 +29,7 @@ def firmware(host: HostRoot, machine_type: Optional[str]) -> Optional[str]:
     """``efi`` or ``bios``; ``None`` if unknown."""
     if host.exists("/sys/firmware/efi"):
         return "efi"
-    if machine_type in ("x86_64", "i686", "i386") and host.exists("/sys/firmware"):
-        return "bios"
-    return None
+    return "bios" if machine_type in ("x86_64", "i686", "i386") and host.exists("/sys/firmware") else None
 
 
 def boot(host: HostRoot, machine_type: Optional[str]) -> Dict[str, Any]:
