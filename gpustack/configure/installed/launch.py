@@ -60,7 +60,10 @@ def run(nova: str, program: str, timeout: float) -> Dict[str, Any]:
     command = command_of(nova)
     shown = " ".join(command)
     try:
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        # A program from standard input imports modules of the current directory first. Python 3.6 has no option -P.
+        process = subprocess.Popen(
+            command, cwd="/", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
         output, errors = process.communicate(program.encode("ascii"), timeout)
     except OSError as error:
         raise LaunchError("%s: %s" % (shown, error.strerror))

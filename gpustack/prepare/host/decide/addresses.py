@@ -60,9 +60,7 @@ class Listed:
             return "nothing"
         current = Listed.of(device, self.driver)
         pairs = zip(self._ids, current._ids, strict=True)
-        if all(UNKNOWN in pair or pair[0] == pair[1] for pair in pairs):
-            return None
-        return current.identity
+        return None if all(UNKNOWN in pair or pair[0] == pair[1] for pair in pairs) else current.identity
 
     @property
     def identity(self) -> str:

@@ -51,6 +51,12 @@ def test_no_such_program_is_an_error(tmp_path):
             launch.command_of(nova)
 
 
+def test_modules_of_the_current_directory_are_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "json.py").write_text("raise SystemExit('owned')")
+    monkeypatch.chdir(tmp_path)
+    assert launch.run(sys.executable, f"import json\n{ANSWER}", 60) == {"version": "32.2.1", "answers": []}
+
+
 @pytest.mark.parametrize("module", [launch, program, start])
 def test_the_programs_are_python_3_6(module):
     """They run on the Python of old distributions."""
