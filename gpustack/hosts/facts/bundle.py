@@ -1,4 +1,4 @@
-"""The collector as one Python program: ``python -m gpustack.hosts.facts.bundle > collect.py``.
+"""The collector as one Python program: ``python -P -m gpustack.hosts.facts.bundle > collect.py``.
 
 Hosts do not have gpustack installed. The program embeds the modules of :mod:`gpustack.hosts.facts.collector` and runs
 with the host's Python, from a file or from standard input::

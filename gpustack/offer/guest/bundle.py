@@ -1,4 +1,4 @@
-"""The check of a guest as one Python program: ``python -m gpustack.offer.guest.bundle > guest-check.py``."""
+"""The check of a guest as one Python program: ``python -P -m gpustack.offer.guest.bundle > guest-check.py``."""
 
 import base64
 import json
