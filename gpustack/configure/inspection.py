@@ -6,7 +6,7 @@ from typing import Any
 
 from gpustack.base.errors import NothingThereError
 from gpustack.base.findings import Code, Finding, finding
-from gpustack.configure.deployment import kolla
+from gpustack.configure.deployment import kolla, rhoso
 from gpustack.configure.render import TOOLS
 from gpustack.configure.rendered import documents
 from gpustack.configure.sources import Existing, Source, read_sources, split
@@ -36,6 +36,7 @@ def existing_for(
                 of_tool.append(document)
                 mode &= path.stat().st_mode
                 named += tool.sources(path, document)
+                findings += rhoso.ignored(path, document) if deployment == "rhoso" else ()
         else:
             named += _read(argument, findings)
     below = root / (directory or tool.directory).lstrip("/")

@@ -69,12 +69,12 @@ def _of_tool(argument: str, unread: list[Finding]) -> list[Source] | None:
     for path, of_file in read.items():
         for document in of_file:
             found += [*rhoso.sources(path, document, own=True), *openstack_helm.sources(path, document)]
+            unread += rhoso.ignored(path, document)
     variables = {path: dict(ChainMap(*documents(path, base_60=True))) for path in paths}
     found += openstack_ansible.sources(variables, services)
-    unknown = list(openstack_ansible.unknown(variables))
-    unread += unknown
+    unread += openstack_ansible.unknown(variables)
     found = [source for source in found if source.configuration.settings]
-    if not found and not unknown:
+    if not found and len(unread) == known:
         problem = "no settings of Nova for RHOSO, OpenStack-Helm or OpenStack-Ansible"
         raise NovaConfigError(problem, where=text, remedy="name the nova.conf that the deployment tool makes of it")
     return found

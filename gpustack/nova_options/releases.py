@@ -76,6 +76,12 @@ def all_options() -> tuple[Option, ...]:
     return tuple(option(path) for path in _options.services())
 
 
+@functools.cache
+def names() -> frozenset[str]:
+    """The names of these options, with the deprecated ones."""
+    return frozenset(name for known in all_options() for name in (known.path, *known.old_names))
+
+
 def options(of: Release) -> tuple[Option, ...]:
     """The options that concern GPUs and that a release has, with the deprecated names that it still reads."""
     return tuple(known.of(of) for known in all_options() if known.known_to(of))

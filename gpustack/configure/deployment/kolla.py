@@ -177,9 +177,8 @@ def inspected(
 
 def _ignored(configurations: Mapping[Path, NovaConfiguration], read: Collection[str]) -> Iterator[Finding]:
     """Files with options for GPUs under names that kolla-ansible does not read."""
-    names = {name for option in releases.all_options() for name in (option.path, *option.old_names)}
     for path, configuration in configurations.items():
-        lines = [setting for setting in configuration.settings if setting.path in names]
+        lines = [setting for setting in configuration.settings if setting.path in releases.names()]
         if lines and str(path) not in read and not path.name.startswith(OTHER_SERVICES):
             yield finding(Code.OVERRIDE_IGNORED, place=lines[0].place)
 

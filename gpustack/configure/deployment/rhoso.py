@@ -6,6 +6,7 @@ patch of OpenStackControlPlane whose ``customServiceConfig`` nova-operator mount
 """
 
 import base64
+import contextlib
 import fnmatch
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,7 +29,7 @@ DIRECTORY = "rhoso"
 SINCE = 27
 """The first release of Nova that RHOSO runs: 2023.1, in RHOSO 18.0."""
 PATTERN = "*nova*.conf"
-"""The only keys that edpm-ansible turns into drop-ins (``roles/edpm_nova/templates/config.json.j2``)."""
+"""The only keys that edpm-ansible turns into drop-ins (``roles/edpm_nova``, ``kolla_config/nova_compute.yaml``)."""
 KEY = "35-gpustack-nova.conf"
 """The drop-in's name in the ConfigMap: files are read in the order of their names, after those of the operator."""
 PROVIDER_KEY = "provider-gpustack.yaml"
@@ -75,11 +76,13 @@ def _computes(job: Job, names: Sequence[str]) -> Iterator[tuple[str, dict[str, s
 
 
 def _parts(job: Job) -> dict[str, tuple[str, str | None, str]]:
-    """The text, the provider file and the name of each host's service in an earlier rendering."""
+    """The text with the aliases of today, the provider file and the name of each host's service in an earlier one."""
     found: dict[str, tuple[str, str | None, str]] = {}
+    aliases = "".join(f"alias = {line}\n" for line in job.wanted.alias_lines)
     for document in job.earlier(_DATA_PLANE):
         name, data = mapping(document, "metadata").get("name"), dict(_data(Path(_DATA_PLANE), document))
         head, _, text = data.get(KEY, "").partition("\n")
+        text = re.sub(r"(^alias = .*\n)+", lambda _: aliases, text, flags=re.MULTILINE)  # all hosts have the same
         found |= dict.fromkeys(_hosts(head), (text, data.get(PROVIDER_KEY), str(name)))
     return found
 
@@ -183,13 +186,8 @@ def _findings(job: Job, names: Sequence[str]) -> Iterator[Finding]:
     """Findings about a release that RHOSO lacks, and about templates whose text the patch replaces unseen."""
     release, documents = job.wanted.release, job.existing.documents
     if release.major < SINCE:
-        yield finding(
-            Code.SETTING_NOT_IN_RELEASE,
-            place="nova.release",
-            what="deployment: rhoso (Red Hat OpenStack Services on OpenShift)",
-            release=release,
-            since=releases.first_with(SINCE),
-        )
+        what, since = "deployment: rhoso (Red Hat OpenStack Services on OpenShift)", releases.first_with(SINCE)
+        yield finding(Code.SETTING_NOT_IN_RELEASE, place="nova.release", what=what, release=release, since=since)
     unseen = [] if any(map(_template_of, documents)) else ["Nova's services"]
     of_placement = [mapping(document, *_PLACEMENT[:-1]).get(_PLACEMENT[-1]) for document in documents]
     if job.of_placement() and not any(isinstance(found, dict) for found in of_placement):
@@ -219,6 +217,17 @@ def sources(path: Path, document: Mapping[str, Any], *, own: bool = False) -> It
                 # The conductor of cell0 is the one above the cells (nova-operator, NovaConductorSpec).
                 reader = SUPER_CONDUCTOR if "cell0" in keys else service
                 yield _source(service, f"{path}:{'.'.join(keys)}", text, reader)
+
+
+def ignored(path: Path, document: Mapping[str, Any]) -> Iterator[Finding]:
+    """Keys with options for GPUs under names that edpm-ansible does not copy to nova-compute."""
+    for key, text in _data(path, document):
+        if not fnmatch.fnmatch(key, PATTERN) and any(option.name in text for option in releases.all_options()):
+            with contextlib.suppress(NovaConfigError):
+                settings = parse_files({f"{path}:{key}": text}).settings
+                if lines := [setting for setting in settings if setting.path in releases.names()]:
+                    new = f"30-nova-{Path(key).stem}.conf"
+                    yield finding(Code.KEY_IGNORED, place=lines[0].place, key=key, pattern=PATTERN, name=new)
 
 
 def _data(path: Path, document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

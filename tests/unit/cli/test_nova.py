@@ -170,11 +170,14 @@ def test_a_host_without_facts_keeps_the_name_and_the_text_of_its_service(capsys,
     run(capsys, *arguments, "--snapshot", snapshots["gpu01"], "--release", "2025.1")
     drop_ins = {d["metadata"]["name"]: d["data"] for d in resources(out) if d["kind"] == "ConfigMap"}
     assert drop_ins["nova-gpu-10de-11b4"]["35-gpustack-nova.conf"].startswith("# gpu01, gpu02\n")
-    spec.write_text(spec.read_text().replace("product: '11b4'", "product: '11b4'").replace("k4200", "quadro"))
-    run(capsys, *arguments, "--snapshot", snapshots["gpu01"])
-    drop_ins = {d["metadata"]["name"]: d["data"]["35-gpustack-nova.conf"] for d in resources(out) if "data" in d}
-    assert list(drop_ins) == ["nova-gpu-none", "nova-gpu-10de-11b4", "nova-gpu-gpu02"]
-    assert "k4200" in drop_ins["nova-gpu-gpu02"]
+    renamed = spec.read_text().replace("k4200", "quadro")
+    for text, names in ((renamed, []), (renamed.replace("nova: {", "nova: {placement: report, "), ["nova-gpu-gpu02"])):
+        spec.write_text(text)
+        run(capsys, *arguments, "--snapshot", snapshots["gpu01"])
+        drop_ins = {d["metadata"]["name"]: d["data"]["35-gpustack-nova.conf"] for d in resources(out) if "data" in d}
+        assert list(drop_ins) == ["nova-gpu-none", "nova-gpu-10de-11b4", *names]
+        assert not any("k4200" in drop_in for drop_in in drop_ins.values())
+    assert "report_in_placement" not in drop_ins["nova-gpu-gpu02"]
 
 
 def resources(out: Path) -> list[dict]:

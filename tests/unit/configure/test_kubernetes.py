@@ -18,12 +18,12 @@ from gpustack.configure.lint import lint
 from gpustack.configure.lint.subject import LintSubject
 from gpustack.configure.reading import read as read_configurations
 from gpustack.configure.render import render
-from gpustack.configure.sources import SERVICES
+from gpustack.configure.sources import SERVICES, Existing
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import releases
 from gpustack.spec.load import parse_spec
 from support.nova_hosts import raw
-from support.nova_rendered import FPGA, NIC, SPEC, codes, rendered, written
+from support.nova_rendered import FPGA, HOSTS, NIC, SPEC, codes, rendered, written
 
 SCHEMAS = yaml.safe_load((Path(__file__).parent / "schemas/rhoso.yaml").read_text())
 GPU01 = [{"vendor_id": "10de", "product_id": "11b4"}]
@@ -31,7 +31,7 @@ AMD01 = [{"vendor_id": "1002", "product_id": "74a1"}]
 OURS = ["k4200", "mi300x"]
 KEY = "35-gpustack-nova.conf"
 COPIED = "*nova*.conf"
-"""The files that edpm-ansible has nova-compute's container read (its template config.json.j2 of the role edpm_nova)."""
+"""The files that edpm-ansible has nova-compute's container read (roles/edpm_nova, kolla_config/nova_compute.yaml)."""
 
 
 def conf_of(*texts: str) -> cfg.ConfigOpts:
@@ -440,3 +440,34 @@ def test_hosts_with_the_same_devices_share_a_service(tmp_path):
     assert sorted(set(names_of)) == ["nova-gpu-1002-74a1", "nova-gpu-10de-11b4", "nova-gpu-none"]
     written(tmp_path, rendered(tmp_path, "rhoso", spec=spec))
     assert (tmp_path / "rhoso/controlplane.yaml").exists()
+
+
+@pytest.mark.parametrize("key", ["gpu.conf", "nova.cfg", "35-GPU.conf"])
+def test_keys_that_edpm_ansible_does_not_copy_are_reported(tmp_path, key):
+    path, text = tmp_path / "there.yaml", f"[DEFAULT]\ndebug = true\n[pci]\ndevice_spec = {json.dumps(GPU01[0])}\n"
+    data = {key: text, "notes.txt": "the alias is elsewhere", "libvirt.conf": "[pci]\nother = 1\n"}
+    path.write_text(yaml.safe_dump({"kind": "ConfigMap", "data": data}))
+    rendering = rendered(tmp_path, "rhoso", str(path))
+    assert codes(rendering, "GPU312", "GPU377") == [("GPU377", f"there.yaml:{key}:4")]
+    report = lint([str(path)], LintSubject(release=releases.release("2025.2")))
+    for findings in (rendering.findings, report.findings):
+        (found,) = [f for f in findings if f.code not in ("GPU383", "GPU307", "GPU317")]
+        assert found.code == "GPU377"
+        assert fnmatch.fnmatch((found.remedy or "").rpartition(" ")[2], COPIED)
+
+
+def test_a_host_that_stays_gets_the_aliases_of_all(tmp_path):
+    """nova-api and every nova-compute need the same aliases; the devices of the host stay."""
+    written(tmp_path, rendered(tmp_path, "rhoso"))
+    text = SPEC.replace('product: "74a1"}}', 'product: "74a1"}, alias: big}').replace("RELEASE", "2025.2")
+    desired = wanted(
+        parse_spec(text.replace("PLACEMENT", "off"), "spec"), HOSTS[1:], release=releases.release("2025.2")
+    )
+    rendering = render(
+        desired, deployment="rhoso", hosts=HOSTS[1:], root=tmp_path, existing=Existing(), stays=lambda host: True
+    )
+    maps = [d for d in documents(rendering, "dataplane.yaml") if d["kind"] == "ConfigMap"]
+    assert [d["metadata"]["name"] for d in maps] == ["nova-gpu-none", "nova-gpu-1002-74a1", "nova-gpu-10de-11b4"]
+    configurations = [read(tmp_path, d["data"][KEY]) for d in maps]
+    assert [names(conf) for conf in configurations] == [["big"]] * 3
+    assert [[json.loads(line) for line in conf.pci.device_spec] for conf in configurations] == [[], AMD01, GPU01]
