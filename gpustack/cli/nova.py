@@ -175,9 +175,8 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         Empty for a partial rendering, and if a host could not be read or has no facts: its files are then unknown.
         """
         partly = (parsed_args.snapshot and parsed_args.hosts) or self._gathered.failures or self._rendering.unknown
-        if parsed_args.out is None or parsed_args.service or partly:
-            return []
-        if any(finding.code == Code.HOSTS_WITHOUT_FACTS for finding in self._rendering.findings):
+        lacking = any(finding.code == Code.HOSTS_WITHOUT_FACTS for finding in self._rendering.findings)
+        if parsed_args.out is None or parsed_args.service or partly or lacking:
             return []
         known, removals = {host.hostname for host in self._gathered.hosts}, []
         for change in stale(self._rendering.files, parsed_args.out, places(self._deployment, parsed_args.path)):

@@ -16,13 +16,13 @@ from gpustack.nova_options import releases
 from gpustack.nova_options.device_spec import DeviceSpec, matched
 from gpustack.nova_options.options import Release
 from gpustack.nova_options.pci_values import reported_class
+from gpustack.nova_options.scheduler import SWITCHES
 from gpustack.pci import catalogue
 from gpustack.spec.assignment import Assigned
 from gpustack.spec.attributes import alias_trait, memory_of
 from gpustack.spec.model import NvSwitch, Placement, Spec, hosts_of, options_for
 from gpustack.spec.verdict import HostVerdicts, obstacles
 
-_PLACEMENT_SINCE = {"report": "pci/report_in_placement", "schedule": "filter_scheduler/pci_in_placement"}
 _ByModel = Mapping[str, Sequence[Assigned]]
 _MANY = 8
 """Above this number of devices of one resource class, Placement's allocation candidates need tuning (Nova's
@@ -72,7 +72,7 @@ def _release_findings(spec: Spec, targets: _ByModel, release: Release, placement
         return finding(Code.SETTING_NOT_IN_RELEASE, place=place, what=setting, release=release, since=first)
 
     if placement != "off":
-        option = releases.option(_PLACEMENT_SINCE[placement])
+        option = SWITCHES[placement]
         if not option.known_to(release):
             yield missing("nova.placement", f"placement: {placement} ([{option.group}] {option.name})", option.since)
     of_alias, of_spec = releases.keys("alias"), releases.keys("device_spec")

@@ -38,6 +38,7 @@ from gpustack.nova_options.config import Setting, foreign, in_drop_in
 from gpustack.nova_options.device_spec import offered, parse_line
 from gpustack.nova_options.options import Option
 from gpustack.nova_options.pci_values import EntryError, alias_of
+from gpustack.nova_options.scheduler import SWITCHES, beyond
 from gpustack.spec.deployment import Deployment as Deployment
 
 TOOLS: dict[Deployment, Tool] = {
@@ -123,18 +124,12 @@ def _without_retained(
 ) -> tuple[DesiredConfig, list[Finding]]:
     """Leave out the options for which the operator has another value, and report them."""
     settings = [(advice, existing.retained(advice)) for advice in wanted.advised]
-    findings = [
-        finding(
-            Code.SETTING_RETAINED,
-            place=setting.place,
-            group=setting.group,
-            name=setting.name,
-            value=" ".join(setting.value.split()),
-            advised=advice.value,
-        )
-        for advice, setting in settings
-        if setting is not None and set(advice.option.services) & set(services)
-    ]
+    findings = []
+    for advice, setting in settings:
+        if setting is not None and set(advice.option.services) & set(services):
+            about: dict[str, Any] = {"value": " ".join(setting.value.split()), "advised": advice.value}
+            code = Code.SETTING_RETAINED
+            findings.append(finding(code, place=setting.place, group=setting.group, name=setting.name, **about))
     return replace(wanted, advised=tuple(advice for advice, setting in settings if setting is None)), findings
 
 
@@ -190,9 +185,8 @@ def _in_the_way(
 
 def _stages(existing: Existing, wanted: DesiredConfig) -> Iterator[Finding]:
     """Switches of PCI in Placement that are on beyond the stage of the spec."""
-    beyond = {"report": "pci/report_in_placement", "schedule": "filter_scheduler/pci_in_placement"}
-    for stage in ("report", "schedule")[("off", "report", "schedule").index(wanted.placement) :]:
-        for _, setting in existing.effective(releases.option(beyond[stage])):
+    for stage, option in beyond(wanted.placement).items():
+        for _, setting in existing.effective(option):
             if setting.value.lower() in releases.TRUE:
                 yield _about(setting, Code.PLACEMENT_STAGE_DIFFERS, wanted=wanted.placement, stage=stage)
 
@@ -340,10 +334,7 @@ def _in_later_keys(existing: Existing, wanted: DesiredConfig, own_key: str) -> I
 def _of_one_value(wanted: DesiredConfig) -> Iterator[Option]:
     """The single-valued options that are rendered: the last line decides."""
     yield FILTERS.of(wanted.release)
-    if wanted.placement != "off":
-        yield releases.option("pci/report_in_placement")
-    if wanted.placement == "schedule":
-        yield releases.option("filter_scheduler/pci_in_placement")
+    yield from (option for stage, option in SWITCHES.items() if stage not in beyond(wanted.placement))
     if any(wanted.mediated.values()):
         yield mediated.list_option(wanted.release)
 

@@ -4,12 +4,18 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 from gpustack.nova_options import releases
 from gpustack.nova_options.config import files_of, read_files
+from gpustack.nova_options.options import Option
 from gpustack.nova_options.pci_values import EntryError, alias_of
 from gpustack.spec.model import Placement, Spec
 
+REPORT = releases.option("pci/report_in_placement")
+SCHEDULE = releases.option("filter_scheduler/pci_in_placement")
+SWITCHES: dict[Placement, Option] = {"report": REPORT, "schedule": SCHEDULE}
+"""The option that each stage of PCI in Placement adds."""
 CONFINED = releases.option("scheduler/limit_tenants_to_placement_aggregate")
 DRIVER = releases.option("quota/driver")
 _BY_IMAGE = ("image_metadata_prefilter", "query_placement_for_image_type_support")
@@ -108,3 +114,9 @@ def by_devices(known: Scheduler | None, spec: Spec | None) -> bool | None:
 def wanted_stage(spec: Spec) -> Placement:
     """The stage of PCI in Placement that a spec wants: ``off`` without the section ``nova``."""
     return spec.nova.placement if spec.nova is not None else "off"
+
+
+def beyond(stage: Placement) -> dict[Placement, Option]:
+    """The switches that later stages add, by their stage."""
+    stages = get_args(Placement)
+    return {later: SWITCHES[later] for later in stages[stages.index(stage) + 1 :]}

@@ -5,9 +5,10 @@ from collections.abc import Iterator, Sequence
 
 from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, finding
-from gpustack.configure.lint.subject import ALIAS, SCHEDULE, AliasLine, LintSubject, about_key, check, padded_traits
+from gpustack.configure.lint.subject import ALIAS, AliasLine, LintSubject, about_key, check, padded_traits
 from gpustack.nova_options import releases
 from gpustack.nova_options.pci_values import alias_faults, alias_of, placement_faults
+from gpustack.nova_options.scheduler import SCHEDULE
 
 _TITLE = "Aliases"
 _CHECKS_IDS_SINCE = 32

@@ -8,7 +8,7 @@ from typing import Any
 from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.base.text import listed
-from gpustack.configure.lint.subject import REPORT, DeviceLine, LintSubject, about_key, check, padded_traits
+from gpustack.configure.lint.subject import DeviceLine, LintSubject, about_key, check, padded_traits
 from gpustack.configure.preflight import what_is
 from gpustack.configure.sources import SERVICES, Source
 from gpustack.configure.vgpus import different_traits
@@ -19,6 +19,7 @@ from gpustack.hosts.readiness.assessment import State, effect
 from gpustack.nova_options import releases
 from gpustack.nova_options.device_spec import ADDRESS_FIELDS, ANY, DeviceSpec, matched, offered
 from gpustack.nova_options.pci_values import is_true, placement_faults, specs_of
+from gpustack.nova_options.scheduler import REPORT
 from gpustack.pci import catalogue, classes
 from gpustack.spec.verdict import verdicts
 
@@ -194,18 +195,16 @@ def on_hosts(subject: LintSubject) -> Iterator[Finding]:
             if not functions and len(hosts) == 1:
                 yield finding(Code.DEVICE_SPEC_MATCHES_NOTHING, place=line.place, host=host.hostname)
             for function in functions:
-                yield from _judged(line, host, function)
+                yield from _judged(line.place, line.spec, host, function)
             if untyped := [f.address for f in functions if lacks_type(f)]:
                 what = f"{host.hostname} offers {listed(untyped, 5)}"
                 yield finding(Code.VGPU_TYPE_MISSING, place=line.place, severity=Severity.WARNING, what=what)
 
 
-def _judged(line: DeviceLine, host: Host, function: Function) -> Iterator[Finding]:
+def _judged(place: str, spec: DeviceSpec, host: Host, function: Function) -> Iterator[Finding]:
     """Reasons against offering a function: it is a companion, or the host uses it."""
-    spec = line.spec
-    assert spec is not None  # noqa: S101 - for the type checker
     exact = (spec.vendor_id != ANY and spec.product_id != ANY) or spec.address.is_single
-    about: dict[str, Any] = {"place": line.place, "host": host.hostname, "address": function.address}
+    about: dict[str, Any] = {"place": place, "host": host.hostname, "address": function.address}
     about["what"] = what_is(host, function.address)
     if any(function.address == companion.address for gpu in gpus(host) for companion in gpu.companions):
         yield finding(Code.DEVICE_SPEC_MATCHES_COMPANION, severity=Severity.WARNING if exact else None, **about)
@@ -315,13 +314,8 @@ def _missing(subject: LintSubject, sources: list[Source], host: Host) -> Iterato
     missing = by_key((network, address) for address, (network, _) in ports.items() if address not in found)
     own = min(sources, key=lambda source: len(subject.hosts_of(source)))
     for network, addresses in missing.items():
-        yield finding(
-            Code.NETWORK_NOT_OFFERED,
-            place=own.label,
-            network=network,
-            host=host.hostname,
-            functions=listed(addresses, _SHOWN),
-        )
+        about: dict[str, Any] = {"host": host.hostname, "functions": listed(addresses, _SHOWN)}
+        yield finding(Code.NETWORK_NOT_OFFERED, place=own.label, network=network, **about)
 
 
 def _different(subject: LintSubject, source: Source, host: Host) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.configure.desired import PCI_FILTER
-from gpustack.configure.lint.subject import REPORT, SCHEDULE, LintSubject, check
+from gpustack.configure.lint.subject import LintSubject, check
 from gpustack.configure.packing import MULTIPLIER, Advised, number
 from gpustack.configure.sections import with_filters
 from gpustack.configure.sources import AVAILABLE, FILTERS, PLACEMENT, Source, makes_available, values
@@ -13,6 +13,7 @@ from gpustack.nova_options.config import Setting
 from gpustack.nova_options.filters import DOTTED, Fault, FilterFault, faults, not_importable, startable
 from gpustack.nova_options.mediated import list_option
 from gpustack.nova_options.options import TRUE
+from gpustack.nova_options.scheduler import REPORT, SCHEDULE, beyond, wanted_stage
 
 _FILTERS, _SEVERAL, _TITLE = "Scheduler filters", "Requests for several GPUs", "PCI in Placement"
 _WEIGHERS = releases.option("filter_scheduler/weight_classes")
@@ -198,6 +199,17 @@ def switched_off(subject: LintSubject) -> Iterator[Finding]:
             continue
         if before := [s for s in source.configuration.all(REPORT) if s.value.lower() in TRUE]:
             yield finding(Code.PLACEMENT_REPORT_OFF_AGAIN, place=setting.place, other=before[0].place)
+
+
+@check(_TITLE)
+def beyond_the_spec(subject: LintSubject) -> Iterator[Finding]:
+    """Switches that are on beyond the stage of the spec."""
+    stage = wanted_stage(subject.spec) if subject.spec and subject.spec.nova else "schedule"
+    for later, option in beyond(stage).items():
+        for source in subject.serving(*option.services):
+            if (setting := source.configuration.last(option)) and subject.on(option, source):
+                line = f"[{option.group}] {option.name}"
+                yield finding(Code.PLACEMENT_STAGE_DIFFERS, place=setting.place, line=line, wanted=stage, stage=later)
 
 
 @check(_TITLE)

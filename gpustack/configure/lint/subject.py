@@ -18,7 +18,7 @@ from gpustack.nova_options.config import Setting
 from gpustack.nova_options.device_spec import DeviceSpec
 from gpustack.nova_options.options import Option, OptionTable, Release
 from gpustack.nova_options.pci_values import EntryError, alias_of, specs_of, traits
-from gpustack.nova_options.scheduler import wanted_stage
+from gpustack.nova_options.scheduler import SCHEDULE, wanted_stage
 from gpustack.spec.extra_specs import CPU_POLICY, PAGE_SIZE, TPM_VERSION
 from gpustack.spec.model import Spec
 from gpustack.spec.requests import Entry, entries, restricted
@@ -26,8 +26,6 @@ from gpustack.spec.tenancy import Tenancy
 from gpustack.spec.vgpu_use import frameworks
 
 ALIAS = releases.option("pci/alias")
-REPORT = releases.option("pci/report_in_placement")
-SCHEDULE = releases.option("filter_scheduler/pci_in_placement")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +76,7 @@ def about_key(of: Literal["alias", "device_spec"], key: str, near: str | None, r
     if (later := releases.keys(of).get(key)) is not None:
         hint = f"; it came with {releases.first_with(later.since)}"
     known = f"known are {', '.join(releases.keys(of, release))}"
-    return {"release": release, "key": key, "hint": hint, "known": known}
+    return {"release": release, "key": key if key.isidentifier() else repr(key), "hint": hint, "known": known}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

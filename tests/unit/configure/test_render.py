@@ -14,6 +14,8 @@ from gpustack.base.errors import NovaConfigError
 from gpustack.base.findings import errors
 from gpustack.configure.deployment.drop_in import DROP_IN
 from gpustack.configure.desired import wanted
+from gpustack.configure.lint import lint
+from gpustack.configure.lint.subject import LintSubject
 from gpustack.configure.render import render
 from gpustack.configure.sources import Existing, read_sources
 from gpustack.nova_options import releases
@@ -414,3 +416,6 @@ def test_a_stage_beyond_that_of_the_spec_is_reported(tmp_path, placement, lines)
     desired = wanted(spec(placement=placement), HOSTS, release=releases.release("2025.2"))
     found = render(desired, existing=Existing(named=read_sources([str(file)])), hosts=HOSTS).findings
     assert [f.place for f in found if f.code == "GPU395"] == [f"{file}:{line}" for line in lines]
+    subject = LintSubject.of_spec(spec(placement=placement), releases.release("2025.2"), HOSTS)
+    checked = lint([str(file)], subject).findings
+    assert [f for f in checked if f.code == "GPU395"] == [f for f in found if f.code == "GPU395"]

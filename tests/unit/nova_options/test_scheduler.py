@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
-from gpustack.nova_options.scheduler import Scheduler, by_devices, scheduler, wanted_stage
+from gpustack.nova_options.scheduler import Scheduler, beyond, by_devices, scheduler, wanted_stage
 from gpustack.spec.load import parse_spec
+from gpustack.spec.model import Placement
 
 
 def test_unset_options_are_unknown(tmp_path: Path) -> None:
@@ -71,3 +73,11 @@ def test_files_then_the_spec_show_how_nova_schedules() -> None:
 def test_options_about_images_are_off_unless_the_files_set_them(tmp_path: Path) -> None:
     (tmp_path / "nova.conf").write_text("[scheduler]\nimage_metadata_prefilter = true\n")
     assert scheduler([tmp_path]).by_image == ("[scheduler] image_metadata_prefilter",)
+
+
+def test_switches_beyond_a_stage() -> None:
+    assert {stage: [*beyond(stage)] for stage in get_args(Placement)} == {
+        "off": ["report", "schedule"],
+        "report": ["schedule"],
+        "schedule": [],
+    }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gpustack.configure.lint.subject import InstanceShape, shapes
+from gpustack.configure.lint.subject import InstanceShape, about_key, shapes
+from gpustack.nova_options.releases import release
 from gpustack.spec.load import parse_spec
 
 SPEC = """
@@ -30,3 +31,9 @@ def test_each_flavor_has_a_shape_without_what_hosts_decide() -> None:
         InstanceShape(flavor="g4", gpus=4, vcpus=32, **pinned),
         InstanceShape(flavor="plain", gpus=1, vcpus=2, ram_mib=4096, cpu_policy="mixed", page_size="large", tpm=True),
     )
+
+
+def test_a_key_with_a_blank_is_quoted() -> None:
+    """Public guides have such lines."""
+    assert about_key("alias", " device_type", "device_type", release("2025.2"))["key"] == "' device_type'"
+    assert about_key("alias", "device", None, release("2025.2"))["key"] == "device"
