@@ -15,6 +15,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, Severity, errors, finding
@@ -95,12 +96,8 @@ def network_doubts(host: Host, functions: NetworkFunctions) -> Iterator[Finding]
             Code.NETWORK_FUNCTIONS_IN_USE, place=host.hostname, network=name, functions=listed(interfaces, _SHOWN)
         )
     for names, addresses in by_key((names, address) for address, names in functions.disputed.items()).items():
-        yield finding(
-            Code.FUNCTIONS_OF_SEVERAL_NETWORKS,
-            place=host.hostname,
-            functions=listed(addresses, _SHOWN),
-            networks=" and ".join(names),
-        )
+        about: dict[str, Any] = {"functions": listed(addresses, _SHOWN), "networks": " and ".join(names)}
+        yield finding(Code.FUNCTIONS_OF_SEVERAL_NETWORKS, place=host.hostname, **about)
 
 
 PCI_FILTER = "PciPassthroughFilter"

@@ -9,14 +9,12 @@ A rendering carries over lines of the existing configuration, among them schedul
 starting. Lines that gpustack wrote are ignored, so that a second rendering gives the same result.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpustack.base.by_key import by_key
 from gpustack.base.errors import NothingThereError, NovaConfigError, UsageError
@@ -34,10 +32,6 @@ from gpustack.nova_options.filters import Fault, FilterFault, available, faults
 from gpustack.nova_options.markers import CONTROL, DROP_IN
 from gpustack.nova_options.options import Option, Project, Release
 from gpustack.nova_options.pci_values import EntryError, alias_of
-
-if TYPE_CHECKING:
-    from gpustack.hosts.facts.model import Host
-
 
 SERVICES = ("api", "compute", "scheduler", "conductor")
 PLACEMENT = "placement"

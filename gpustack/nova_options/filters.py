@@ -94,6 +94,7 @@ def not_importable(lines: Sequence[str], release: Release) -> Iterator[FilterFau
 
 def startable(enabled: Sequence[str], lines: Sequence[str], release: Release) -> list[str]:
     """A list with misspelled filters corrected, and without empty entries and filters that the release lost."""
+    lines = () if any(not_importable(lines, release)) else lines
     faults_by_name = {fault.name: fault for fault in faults(enabled, lines, release)}
     instead = {name: fault.instead or name for name, fault in faults_by_name.items() if fault.fault is not Fault.GONE}
     names = (instead.get(name, name) for name in enabled if name and (name not in faults_by_name or name in instead))

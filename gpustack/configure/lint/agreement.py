@@ -44,13 +44,8 @@ def _compared(subject: LintSubject, reference: Source, other: Source) -> Iterato
         if name not in reference_aliases:
             yield _missing(lines[0], reference)
         elif difference := _difference(reference_aliases[name], lines):
-            yield finding(
-                Code.ALIASES_DIFFER,
-                place=lines[0].place,
-                alias=name,
-                other=reference_aliases[name][0].place,
-                difference=difference,
-            )
+            about: dict[str, Any] = {"other": reference_aliases[name][0].place, "difference": difference}
+            yield finding(Code.ALIASES_DIFFER, place=lines[0].place, alias=name, **about)
     for name, lines in reference_aliases.items():
         if name not in aliases:
             yield _missing(lines[0], other)
@@ -169,15 +164,9 @@ def device_types(subject: LintSubject) -> Iterator[Finding]:
         device_type = str(line.data.get("device_type") or "")
         ids = tuple(str(line.data.get(key, "")).lower() for key in ("vendor_id", "product_id"))
         for kind, hosts in mismatches(device_type, ids).items() if all(ids) else ():
-            yield finding(
-                Code.ALIAS_DEVICE_TYPE_WRONG,
-                place=line.place,
-                alias=line.name,
-                asked=device_type or "no device type",
-                ids=":".join(ids),
-                hosts=hosts,
-                actual=kind,
-            )
+            asked = device_type or "no device type"
+            about: dict[str, Any] = {"asked": asked, "ids": ":".join(ids), "hosts": hosts, "actual": kind}
+            yield finding(Code.ALIAS_DEVICE_TYPE_WRONG, place=line.place, alias=line.name, **about)
 
 
 def _mismatches(

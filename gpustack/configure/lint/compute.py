@@ -7,7 +7,6 @@ nova.conf itself is among the files: a drop-in alone leaves it open.
 import contextlib
 import re
 from collections.abc import Generator, Iterator, Sequence
-from itertools import chain
 from typing import Any
 
 from gpustack.base.findings import Code, Finding, Severity, finding
@@ -20,8 +19,9 @@ from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import cpu_sets, releases, tables
 from gpustack.nova_options.config import Setting
 from gpustack.nova_options.mediated import STANDARD, At, TypeSection, card_types, group_of, is_address, list_option
-from gpustack.nova_options.options import TRUE, Option
+from gpustack.nova_options.options import TRUE, Option, Release
 from gpustack.spec.memory_pages import fit, matching, needs_huge_pages, size_kib
+from gpustack.spec.model import Spec
 from gpustack.spec.vgpu_use import has_vgpus, offered_vgpus, types_in_use
 
 _START, _TITLE = "Start of nova-compute", "Resources of GPU hosts"
@@ -128,20 +128,18 @@ def mediated(subject: LintSubject) -> Iterator[Finding]:
         known = None
         if setting is None or not setting.unknown:
             known = yield from _types(subject, source, setting, values(setting.value) if setting else ())
-        for host in hosts if subject.spec is not None and has_vgpus(subject.spec) else ():
-            found = [] if known is None else list(_of_host(subject, host, known))
+        for host in hosts if (spec := subject.spec) is not None and has_vgpus(spec) else ():
+            found = [] if known is None or spec is None else list(_of_host(spec, subject.release, host, known))
             if len(hosts) == 1 or not found:
                 of_hosts.setdefault(host.hostname, []).append(found)
     for several in of_hosts.values():  # a host may have any of them
         yield from min(several, key=len)
 
 
-def _of_host(subject: LintSubject, host: Host, known: Sequence[TypeSection]) -> Iterator[Finding]:
-    if subject.spec is None:
-        return iter(())
-    read, cards = card_types(known, subject.release), offered_vgpus(subject.spec, host)
-    in_use = types_in_use(subject.spec, host, lambda address: read.of(address)[0])
-    return chain(faults(host, cards, read, subject.release), in_use)
+def _of_host(spec: Spec, release: Release, host: Host, known: Sequence[TypeSection]) -> Iterator[Finding]:
+    read = card_types(known, release)
+    yield from faults(host, offered_vgpus(spec, host), read, release)
+    yield from types_in_use(spec, host, lambda address: read.of(address)[0])
 
 
 def _types(
@@ -302,14 +300,8 @@ def pcie_ports(subject: LintSubject) -> Iterator[Finding]:
         setting = _setting(source, PORTS)
         ports = number(setting.value) if setting is not None and not setting.unknown else None
         if largest and setting and ports and ports <= largest.gpus + _OWN_PORTS:
-            yield finding(
-                Code.PCIE_PORTS_TOO_FEW,
-                place=setting.place,
-                ports=setting.value,
-                flavor=largest.flavor,
-                gpus=largest.gpus,
-                own=_OWN_PORTS,
-            )
+            about: dict[str, Any] = {"flavor": largest.flavor, "gpus": largest.gpus, "own": _OWN_PORTS}
+            yield finding(Code.PCIE_PORTS_TOO_FEW, place=setting.place, ports=setting.value, **about)
 
 
 @check(_TITLE)
@@ -347,15 +339,9 @@ def _reserved_too_many(
         left = (f"{pages} x {size} KiB" for node in nodes.values() for size, pages in matching(request, node).items())
         most[host.hostname] = f"{', '.join(left) or 'none'} without those of reserved_huge_pages"
     for hostname, pages in list(most.items())[:1]:
-        yield finding(
-            Code.HUGE_PAGES_TOO_FEW,
-            place=source.configuration.effective(PAGES)[-1].place,
-            ram=f"{-(-ram // count)} MiB",
-            size=request,
-            nodes=count,
-            host=hostname,
-            most=pages,
-        )
+        place, ram_of_node = source.configuration.effective(PAGES)[-1].place, f"{-(-ram // count)} MiB"
+        about: dict[str, Any] = {"size": request, "nodes": count, "host": hostname, "most": pages}
+        yield finding(Code.HUGE_PAGES_TOO_FEW, place=place, ram=ram_of_node, **about)
 
 
 def _reserved(value: str) -> tuple[int, int, int] | None:

@@ -1,6 +1,7 @@
 """Checks of every option: its name, section and value, as the release reads them."""
 
 import difflib
+import functools
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +10,7 @@ from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.base.text import clipped, listed
 from gpustack.configure.desired import PCI_FILTER
 from gpustack.configure.lint.subject import LintSubject, check
-from gpustack.configure.sources import values
+from gpustack.configure.sources import PLACEMENT, values
 from gpustack.nova_options import releases, tables
 from gpustack.nova_options.config import Setting
 from gpustack.nova_options.masking import is_secret
@@ -27,6 +28,7 @@ def names(subject: LintSubject) -> Iterator[Finding]:
     """Options that no release has, options of other releases, deprecated names, and sections that nothing reads."""
     for source in subject.sources:
         table, unknown = subject.table(source), dict[str, list[Setting]]()
+        drivers = [s.value.lower() for s in source.configuration.settings if s.path == "DEFAULT/config_source"]
         configured = {setting.path for setting in source.configuration.settings}
         for setting in source.configuration.settings:
             if (option := table.find(setting.group, setting.name)) is not None:
@@ -37,6 +39,8 @@ def names(subject: LintSubject) -> Iterator[Finding]:
                 yield finding(Code.OPTION_DEPRECATED, **(_assigned(setting) | new))
             elif source.configuration.overrides and setting.file.endswith("/global.conf"):
                 continue  # kolla-ansible merges it into the configurations of all services of OpenStack
+            elif setting.group in (name for line in drivers for name in values(line)):
+                continue  # a driver of oslo.config reads it
             elif (other := next(reversed(of_any_release(source.project).get(setting.path, ())), None)) is not None:
                 yield _not_read(setting, other, subject.release)
             elif setting.group not in table.groups and _intended_section(setting, table) is None:
@@ -72,6 +76,9 @@ def _unknown(setting: Setting, table: OptionTable, configured: set[str], release
     hint = f"; did you mean [{meant.group}] {meant.name}?" if meant else ""
     if meant and meant.name == setting.name:
         hint = f"; it belongs in [{meant.group}]"
+        if meant.path not in table.named:
+            hint += " of placement.conf" if PLACEMENT in meant.services else " of nova.conf"
+            configured = set()
     if meant and (section := _intended_section(setting, table)) is not None:
         hint = f"; to oslo.config [{setting.group}] is another section: write [{section}]"
     grave = Severity.ERROR if meant and not {meant.path, *meant.old_names} & configured else None
@@ -130,8 +137,11 @@ def dynamic_sections(subject: LintSubject) -> Iterator[Finding]:
             expected = {releases_group.lower() for releases_group in _sections(table, option, listed_values)}
             if not (listing and listing.unknown) and setting.group not in expected:
                 reported.add(setting.group)
-                lists = f"[{of.group}] {of.name}"
-                yield finding(Code.SECTION_OF_UNLISTED_VALUE, place=setting.place, group=setting.group, option=lists)
+                about: dict[str, Any] = {"group": setting.group, "option": f"[{of.group}] {of.name}"}
+                letters = functools.partial(re.sub, r"[\W_]", "")
+                meant = (name for name in expected if letters(name) == letters(setting.group))
+                about["hint"] = next((f"; did you mean [{name}]?" for name in meant), "")
+                yield finding(Code.SECTION_OF_UNLISTED_VALUE, place=setting.place, **about)
 
 
 def _sections(table: OptionTable, option: Option, listed_values: tuple[str, ...]) -> Iterator[str]:

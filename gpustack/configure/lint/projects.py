@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import PurePosixPath
+from typing import Any
 
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.configure.desired import ISOLATION
@@ -56,14 +57,8 @@ def markers(subject: LintSubject) -> Iterator[Finding]:
         for name in sorted({*wanted, *(subject.markers & provided.totals.keys())}):
             total, gpus = provided.totals.get(name, 0), wanted.get(name, 0)
             if total != gpus:
-                yield finding(
-                    Code.MARKER_TOTAL_DIFFERS,
-                    place=hosts[0].hostname,
-                    total=total,
-                    marker=name,
-                    where="provider.yaml",
-                    gpus=gpus,
-                )
+                about: dict[str, Any] = {"total": total, "marker": name, "where": "provider.yaml", "gpus": gpus}
+                yield finding(Code.MARKER_TOTAL_DIFFERS, place=hosts[0].hostname, **about)
 
 
 _RESERVED = "Reserved GPU hosts"

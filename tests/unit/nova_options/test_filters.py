@@ -56,3 +56,10 @@ def test_lines_that_stop_the_scheduler_are_found(line, instead):
 @pytest.mark.parametrize("line", [ALL, PCI, COMPUTE, "nova.scheduler.filters.mine.MineFilter", "my.filters.mine"])
 def test_lines_that_may_be_importable_are_accepted(line):
     assert not list(not_importable([line], RELEASE))
+
+
+def test_a_list_is_corrected_beside_lines_that_must_be_replaced():
+    assert startable(['["ComputeFilter"', '"ServerGroupAffinityFilter"]'], [f'["{ALL}"]'], RELEASE) == [
+        "ComputeFilter",
+        "ServerGroupAffinityFilter",
+    ]
