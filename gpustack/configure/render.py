@@ -266,6 +266,8 @@ def _device_in_the_way(
     except EntryError as error:
         yield error.finding(setting.place, "device_spec")
         return
+    for devname in (spec.devname for spec in specs if spec.devname and wanted.placement != "off"):
+        yield finding(Code.DEVNAME_UNDER_PLACEMENT, place=setting.place, devname=devname)
     twice, shared = [], []
     for host in hosts:
         matched, rendered, name = offered(specs, host), rendered_devices(wanted, host), host.hostname

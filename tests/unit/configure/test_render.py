@@ -419,3 +419,15 @@ def test_a_stage_beyond_that_of_the_spec_is_reported(tmp_path, placement, lines)
     subject = LintSubject.of_spec(spec(placement=placement), releases.release("2025.2"), HOSTS)
     checked = lint([str(file)], subject).findings
     assert [f for f in checked if f.code == "GPU395"] == [f for f in found if f.code == "GPU395"]
+
+
+@pytest.mark.parametrize(("placement", "codes"), [("off", []), ("report", ["GPU540"]), ("schedule", ["GPU540"])])
+def test_an_interface_beside_the_devices_blocks_their_report(tmp_path, placement, codes):
+    """nova-compute raises with report_in_placement and devname; lint reported what rendering had written."""
+    file = tmp_path / "nova-compute.conf"
+    file.write_text('[pci]\npassthrough_whitelist = [{"devname": "enp5s0f0", "physical_network": "physnet2"}]\n')
+    desired = wanted(spec(placement=placement), HOSTS, release=releases.release("2025.2"))
+    for deployment in ("drop-in", "kolla"):
+        existing = Existing(named=read_sources([str(file)]))
+        found = errors(render(desired, deployment=deployment, existing=existing, hosts=HOSTS).findings)
+        assert [(f.code, f.place) for f in found] == [(code, f"{file}:2") for code in codes]
