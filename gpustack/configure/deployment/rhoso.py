@@ -238,14 +238,17 @@ def _data(path: Path, document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for field in (plain, encoded):
         for key, value in mapping(document, field).items():
             if isinstance(value, str):
-                yield str(key), value if field == plain else _decoded(value, f"{path}:{key}")
+                yield str(key), value if field == plain else _decoded(value, path, str(key))
 
 
-def _decoded(text: str, place: str) -> str:
+def _decoded(text: str, path: Path, key: str) -> str:
     try:
         return base64.b64decode(text, validate=False).decode()
     except ValueError as error:
-        raise NovaConfigError("the value is not text in Base64", where=place, remedy="correct the value") from error
+        if not fnmatch.fnmatch(key, PATTERN):
+            return ""  # a key store, for example
+        what, remedy = "the value is not text in Base64", "correct the value"
+        raise NovaConfigError(what, where=f"{path}:{key}", remedy=remedy) from error
 
 
 def _source(service: str, place: str, text: str, reader: str = "") -> Source:

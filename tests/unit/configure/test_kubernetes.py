@@ -246,6 +246,15 @@ def test_rhoso_reports_devices_in_secrets(tmp_path):
     assert sorted(reported) == [("GPU312", f"there.yaml:25-nova-{name}.conf:2") for name in "ab"]
 
 
+@pytest.mark.parametrize("kind", ["Secret", "ConfigMap"])
+def test_binary_data_of_other_keys_is_skipped(tmp_path, kind):
+    """`oc get secret -o yaml` prints key stores too."""
+    path, field = tmp_path / "there.yaml", {"Secret": "data", "ConfigMap": "binaryData"}[kind]
+    text = base64.b64encode(f"[pci]\ndevice_spec = {json.dumps(GPU01[0])}\n".encode()).decode()
+    path.write_text(yaml.safe_dump({"kind": kind, field: {"store.p12": "/w==", "25-nova.conf": text}}))
+    assert codes(rendered(tmp_path, "rhoso", str(path)), "GPU312") == [("GPU312", "there.yaml:25-nova.conf:2")]
+
+
 def test_rhoso_refuses_a_secret_that_is_not_encoded(tmp_path):
     path = tmp_path / "there.yaml"
     path.write_text(yaml.safe_dump({"kind": "Secret", "data": {"25-nova.conf": "/w=="}}))
