@@ -76,7 +76,8 @@ class LastChange:
     change: PlannedChange
 
     def __str__(self) -> str:
-        return f"{self.head.user} at {self.head.at} ({self.change.why})"
+        why = self.change.about.get("reason", self.change.why)  # an undo names its run instead
+        return f"{self.head.user} at {self.head.at} ({why})"
 
 
 def last_change(

@@ -187,16 +187,21 @@ class ChangeCommand(OpenStackCommand):
                 first=first,
             )
             self._report_results(ran.outcomes, ran.journal, self.undo_of(parsed_args.journal or head.id, parsed_args))
+            if guard is not None and (ran.signals or not self._is_kept(guard)):
+                remedy = f"`gpustack history` lists the undo; its messages: {guard.log}"
+                which = "the changes are" if guard.succeeds() else "the undo failed: not all changes are"
+                unconfirmed = self.incomplete(f"not confirmed: {which} undone", remedy=remedy)
+                if not ran.signals:
+                    raise unconfirmed
+                self.report(str(unconfirmed), error=True)
             if ran.signals:
                 raise KeyboardInterrupt if signal.SIGINT in ran.signals else SystemExit(128 + ran.signals[0])
-            if guard is not None:
-                text = f"keep these changes? Without `y` within {self.confirm_within} s, they are undone"
-                self.report(text, error=True)
-                if not guard.asks(self.app.stdin, self.confirm_within):
-                    remedy = f"`gpustack history` lists the undo; its messages: {guard.log}"
-                    which = "the changes are" if guard.succeeds() else "the undo failed: not all changes are"
-                    raise self.incomplete(f"not confirmed: {which} undone", remedy=remedy)
         self.refuse_incomplete(ran.outcomes)
+
+    def _is_kept(self, guard: Guardian) -> bool:
+        text = f"keep these changes? Without `y` within {self.confirm_within} s, they are undone"
+        self.report(text, error=True)
+        return guard.asks(self.app.stdin, self.confirm_within)
 
     def undo_of(self, change: object, parsed_args: argparse.Namespace) -> str:
         """The command that undoes a change, as one types it."""

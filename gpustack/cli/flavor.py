@@ -178,19 +178,18 @@ class FlavorDeleteCommand(FlavorChangeCommand):
         cloud = self.cloud(parsed_args)
         present = cloud.flavors()
         names = list(dict.fromkeys(parsed_args.flavors))
-        failures: list[CloudError | FlavorError] = []
-        operations = []
+        failures, operations = 0, []
         for name in names:
             try:
                 operations.append(deletion(cloud, find_flavor(present, name), force=parsed_args.force))
-            except (CloudError, FlavorError) as error:
+            except (CloudError, FlavorError, UsageError) as error:
                 if len(names) == 1:
                     raise
                 self.report(str(error), error=True)
-                failures.append(error)
+                failures += 1
         self.change(parsed_args, list({operation.flavor.id: operation for operation in operations}.values()))
         if failures:
-            raise FlavorError(f"{len(failures)} of {len(names)} flavors were not deleted")
+            raise FlavorError(f"{failures} of {len(names)} flavors were not deleted")
 
 
 def read_spec(path: Path | None) -> Spec | None:

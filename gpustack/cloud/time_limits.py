@@ -22,7 +22,8 @@ from keystoneauth1.session import TCPKeepAliveAdapter
 from requests.exceptions import ChunkedEncodingError, ConnectionError, ProxyError, SSLError, Timeout  # noqa: A004
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
-from urllib3.exceptions import ReadTimeoutError
+from urllib3.exceptions import InvalidHeader, ReadTimeoutError
+from urllib3.util import Retry
 
 from gpustack.base import silence
 from gpustack.base.known_secrets import learn
@@ -49,8 +50,12 @@ MOST_HEADERS = 1 << 20
 """The permitted bytes before the headers are complete: any number of provisional answers (``100 Continue``) may precede
 them."""
 PAUSES = (0.5, 1.0)
-"""Seconds before a read is repeated: a drain reads for up to an hour. Writes never are."""
-BUSY = frozenset({429, 502, 503, 504})
+"""Seconds before a read is repeated: a drain reads for up to an hour. A write is, after :data:`LIMITED`."""
+LONGEST_PAUSE = 30.0
+"""The seconds that an API may ask for instead, with ``Retry-After``."""
+LIMITED = 429
+"""The HTTP status of a request that the API did not begin, since there were too many."""
+BUSY = frozenset({LIMITED, 502, 503, 504})
 """The HTTP statuses of an API that is overloaded, restarts, or is not reached by its load balancer."""
 LOST = frozenset({502, 504})
 """Those of a load balancer that got no answer of the API, which may carry the request out all the same."""
@@ -109,7 +114,8 @@ class LimitedAdapter(TCPKeepAliveAdapter):
         timeout: float | None = None,
         **options: Any,  # noqa: ANN401 - as requests has it
     ) -> Response:
-        """Send a request and read its answer; repeat a read after a lost connection or :data:`BUSY`.
+        """Send a request and read its answer; repeat a read after a lost connection or :data:`BUSY`, a write after
+        :data:`LIMITED`.
 
         :param timeout: ``api_timeout`` of clouds.yaml, in seconds; None without it.
         :raises ConnectTimeout: if the service is silent, or was before.
@@ -121,20 +127,21 @@ class LimitedAdapter(TCPKeepAliveAdapter):
         repeatable = request.method in ("GET", "HEAD") or str(request.url).endswith("/auth/tokens")
         if not repeatable:
             reads.forget()
-        for pause in (*PAUSES, None) if repeatable else (None,):
+        for pause in (*PAUSES, None):
             try:
                 answer = self._sent(request, endpoint, service, timeout, stream=stream, **options)
             except SSLError:
                 raise
             except (ConnectionError, ChunkedEncodingError) as error:
-                if pause is None:
+                if pause is None or not repeatable:
                     way = " through the proxy of http_proxy or https_proxy" if isinstance(error, ProxyError) else ""
                     raise ConnectFailure(f"no connection to {service} at {endpoint}{way}: {_reason(error)}") from error
             else:
                 if not repeatable and answer.status_code in LOST:
                     raise ConnectFailure(f"no answer of {service} behind {endpoint}: HTTP {answer.status_code}")
-                if answer.status_code not in BUSY or pause is None:
+                if answer.status_code not in (BUSY if repeatable else (LIMITED,)) or pause is None:
                     return answer
+                pause = max(pause, _asked_for(answer))
                 answer.close()
             time.sleep(pause)
         raise AssertionError
@@ -193,6 +200,13 @@ class LimitedAdapter(TCPKeepAliveAdapter):
         address = urlsplit(url)
         server = f"{address.scheme}://{address.netloc}"
         return _unversioned(url) if _VERSION.search(address.path) else server, "an API"
+
+
+def _asked_for(answer: Response) -> float:
+    """The pause that an API asks for, in seconds."""
+    with contextlib.suppress(InvalidHeader):
+        return min(Retry().get_retry_after(answer.raw) or 0.0, LONGEST_PAUSE)
+    return 0.0
 
 
 def _endpoints(auth_url: str, access: Any) -> dict[str, str]:  # noqa: ANN401 - keystoneauth's of a token, or None

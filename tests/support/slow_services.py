@@ -23,7 +23,7 @@ class Services:
 
     :ivar faults: by type of service; ``silent``, ``trickle`` (a byte in ``pause`` seconds), ``trickling headers``,
         ``steady`` (a long answer), ``dies`` (in the first answer), ``busy`` (503 twice), ``lost`` (504 twice),
-        ``busy for ever``, ``late``, ``unauthorized``.
+        ``limited`` (429 twice, with ``retry_after``), ``busy for ever``, ``late``, ``unauthorized``.
     :ivar answers: by the end of the path, without the query.
     :ivar discovered: whether the fault spares the documents of versions.
     :ivar regions: the regions of the catalogue; empty for endpoints without one.
@@ -35,6 +35,7 @@ class Services:
     discovered: bool = True
     regions: tuple[str, ...] = ()
     pause: float = 0.1
+    retry_after: str = "0"
     requests: Counter[str] = field(default_factory=Counter)
     url: str = ""
     ended: threading.Event = field(default_factory=threading.Event)
@@ -139,11 +140,14 @@ class _Handler(BaseHTTPRequestHandler):
             status, content = 503, b"{}"
         if fault == "lost" and number <= 2:
             status, content = 504, b"<html>"
+        if fault == "limited" and number <= 2:
+            status, content = 429, b"{}"
         if fault == "unauthorized":
             status, content = 401, b"{}"
         if fault == "steady":
             content = b" " * 20_000 + content
         head = f"HTTP/1.1 {status} as the test wants\r\nContent-Type: application/json\r\nX-Subject-Token: t\r\n"
+        head += f"Retry-After: {offered.retry_after}\r\n" if status == 429 else ""
         sent = f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content
         begin = len(sent) - len(content)
         if fault == "dies" and number <= 2:

@@ -75,15 +75,15 @@ class Changes:
 def find_flavor(present: Sequence[PresentFlavor], name: str) -> PresentFlavor:
     """Return the flavor with this name or id.
 
-    :raises FlavorError: if there is none, or if the name of one flavor is the id of another.
+    :raises UsageError: if there is none, or if the name of one flavor is the id of another.
     """
     matching = [flavor for flavor in present if name in (flavor.name, flavor.id)]
     if len(matching) > 1:
         texts = " and ".join(f"{flavor.name} (id {flavor.id})" for flavor in matching)
         remedy = "write the id of the one with this name, or the name of the one with this id"
-        raise FlavorError(f"{name!r} is the name of one flavor and the id of another: {texts}", remedy=remedy)
+        raise UsageError(f"{name!r} is the name of one flavor and the id of another: {texts}", remedy=remedy)
     if not matching:
-        raise FlavorError(f"there is no flavor {name!r}", remedy="`gpustack flavor list --all` lists them")
+        raise UsageError(f"there is no flavor {name!r}", remedy="`gpustack flavor list --all` lists them")
     return matching[0]
 
 

@@ -16,7 +16,7 @@ from gpustack.cloud.placement import Inventory
 class ReservationChange(CloudChange):
     """Reserve a GPU in Placement, or release it; the value is the reserved amount of each resource class.
 
-    ``about`` has the place, the totals for texts, and the reason of the operator.
+    ``about`` has the place and the reason of the operator, which an undo keeps.
     """
 
     kind: ClassVar[str] = "set_inventory"
@@ -52,7 +52,7 @@ def reservation(place: str, inventory: Inventory, wanted: Mapping[str, int], *, 
         why=why,
         id=inventory.provider,
         name=f"{place} in Placement",
-        about={"place": place},
+        about={"place": place, "reason": why},
         seen=inventory.reserved,
         wanted={name: wanted.get(name, 0) for name in inventory.reserved},
     )

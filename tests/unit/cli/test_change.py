@@ -7,7 +7,9 @@ import contextlib
 import inspect
 import io
 import json
+import os
 import shlex
+import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from importlib.metadata import entry_points
@@ -92,6 +94,18 @@ def test_a_run_that_nobody_confirms_reports_the_result_of_its_undo(
     monkeypatch.setattr(ChangeCommand, "_guarded", lambda self, *arguments: GuardStandIn(code))
     assert main([*CREATE, "--yes"]) == 22
     assert f"gpustack: not confirmed: {message}\n" in capsys.readouterr().err
+
+
+def test_an_interrupted_run_that_nobody_confirmed_reports_the_result_of_its_undo(
+    cloud: NovaModel, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(ChangeCommand, "_guarded", lambda self, *arguments: GuardStandIn(0))
+    monkeypatch.setattr(cloud, "create", lambda *arguments, **fields: os.kill(os.getpid(), signal.SIGINT))
+    assert main([*CREATE, "--yes"]) == 130
+    err = capsys.readouterr().err
+    assert "not confirmed: the changes are undone\n" in err
+    assert "its messages: undo.log" in err
+    assert "keep these changes?" not in err
 
 
 def last() -> journal.RunRecord:

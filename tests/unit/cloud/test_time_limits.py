@@ -9,6 +9,7 @@ import io
 import os
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -192,6 +193,21 @@ def test_reads_are_repeated_twice_and_writes_never(there: Services, fault: str) 
     with pytest.raises(Refused if fault == "busy" else Unanswered):
         request(connect(), "compute", "POST", "/things", "create a thing", body={})
     assert there.requests["compute"] == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "least"), [("1", 1.0), ("9999999", 1.5), ("Fri, 31 Dec 2100 23:59:59 GMT", 1.5), ("soon", 0)]
+)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_requests_above_a_limit_are_repeated_after_the_pause_that_the_api_asks_for(
+    there: Services, monkeypatch: pytest.MonkeyPatch, method: str, asked: str, least: float
+) -> None:
+    monkeypatch.setattr(time_limits, "LONGEST_PAUSE", 1.5)
+    there.faults["compute"], there.retry_after = "limited", asked
+    assert request(connect(), "compute", method, "/things", "change things").json() == {"things": [1]}
+    times = [begun for line, begun in there.began if line.endswith("/things")]
+    assert len(times) == 3
+    assert all(least <= later - earlier < 60 for earlier, later in pairwise(times))
 
 
 def test_reads_are_repeated_after_pauses(there: Services, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ def test_flavors_are_found_by_name_or_id(name: str, flavor_id: str) -> None:
 
 
 def test_a_name_that_is_the_id_of_another_flavor_is_refused() -> None:
-    with pytest.raises(FlavorError, match=r"small \(id gpu\) and gpu \(id 2\)"):
+    with pytest.raises(UsageError, match=r"small \(id gpu\) and gpu \(id 2\)"):
         find_flavor(FLAVORS, "gpu")
 
 
@@ -68,7 +68,7 @@ def test_a_count_belongs_to_one_option_without_number(texts: list[str]) -> None:
 
 
 def test_a_flavor_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(FlavorError, match="there is no flavor 'large'"):
+    with pytest.raises(UsageError, match="there is no flavor 'large'"):
         find_flavor(FLAVORS, "large")
 
 

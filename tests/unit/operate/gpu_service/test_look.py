@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpustack.base.errors import PartialError, UsageError
-from gpustack.changes.change import ChangeOutcome, ChangeResult
+from gpustack.changes.change import ChangeOutcome, ChangeResult, CloudChange
 from gpustack.changes.journal import Cloud, RunHead, RunJournal, new_id
 from gpustack.cloud.compute import Service
 from gpustack.cloud.placement import Inventory
@@ -146,7 +146,10 @@ def test_a_missing_gpu_is_not_offered_if_all_are_listed(
 def recorded(cloud_of_run: dict[str, str], amount: int) -> None:
     """A run that reserved the GPU."""
     before = Inventory(provider="p1", generation=3, classes={"CUSTOM_GPU": {"total": 1, "reserved": 1 - amount}})
-    change = reservation(f"gpu1 {CARD}", before, {"CUSTOM_GPU": amount}, why="fan")
+    done(reservation(f"gpu1 {CARD}", before, {"CUSTOM_GPU": amount}, why="fan"), cloud_of_run)
+
+
+def done(change: CloudChange, cloud_of_run: dict[str, str]) -> None:
     head = RunHead(id=new_id(), command="gpu disable", cloud=Cloud(**cloud_of_run))
     with RunJournal(head, [change]) as journal:
         journal.begin(change)
@@ -173,6 +176,16 @@ def test_a_reservation_is_that_of_the_last_run_on_this_cloud(
     found = seen(cloud)
     assert (found.reserved_by is not None) == ours
     assert bool(found.reserved_for) == (reserved == 1 and not ours)
+
+
+def test_an_undone_undo_keeps_the_reason_of_the_operator(cloud: StandIn) -> None:
+    before = Inventory(provider="p1", generation=3, classes={"CUSTOM_GPU": {"total": 1, "reserved": 0}})
+    change: CloudChange = reservation(f"gpu1 {CARD}", before, {"CUSTOM_GPU": 1}, why="fan")
+    for why in ("undo of 1", "undo of 2"):
+        change = replace(change.reverse(), why=why)
+    done(change, PLACE)
+    reserve(cloud, 1)
+    assert str(seen(cloud).reserved_by).endswith("(fan)")
 
 
 CLOSED = replace(SERVICE, enabled=False, reason="gpustack: GPU 82:00.0")
