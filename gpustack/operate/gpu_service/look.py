@@ -1,6 +1,7 @@
 """Read the state of one GPU: the fleet of its host, its inventory, its nova-compute, its entry in the spec."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from gpustack.base.errors import UsageError
 from gpustack.base.text import listed
@@ -12,7 +13,7 @@ from gpustack.cloud.closed import service_of
 from gpustack.cloud.compute import Service
 from gpustack.cloud.placement import Inventory
 from gpustack.fleet.index import named
-from gpustack.fleet.model import MDEV, Fleet, Source
+from gpustack.fleet.model import MDEV, Fleet, Gpu, Source, State
 from gpustack.fleet.read import Given
 from gpustack.hosts.facts.gpus import is_gpu
 from gpustack.operate.gpu_service.plan import Seen
@@ -31,8 +32,7 @@ def look(cloud: Connection, fleet: Fleet, host: str, address: str, given: Given,
     :raises CloudError: if Nova or Placement cannot be reached or refuses.
     """
     here = fleet.at(host)
-    # A GPU that only the snapshot has is one that Nova does not offer.
-    gpu = next((gpu for gpu in here if gpu.address == address and gpu.sources != (Source.SNAPSHOT,)), None)
+    gpu = _offered(here, address)
     service = _service(cloud, fleet, gpu.host if gpu else here[0].host if here else host, given)
     names = {host, service.host, *(gpu.node for gpu in here)}
     facts = named(given.hosts, names)
@@ -63,6 +63,19 @@ def look(cloud: Connection, fleet: Fleet, host: str, address: str, given: Given,
         known |= {of.address for of in facts.functions.values() if is_gpu(of)} if facts else set()
         raise _unknown(service.host, address, known, _hosts(fleet, given))
     return seen
+
+
+def _offered(here: Iterable[Gpu], address: str) -> Gpu | None:
+    """The GPU as Nova offers it; a card whose virtual functions have rows, as its provider in Placement counts them."""
+    offered = [gpu for gpu in here if gpu.sources != (Source.SNAPSHOT,)]
+    parts = [gpu for gpu in offered if gpu.parent == address]
+    gpu = next((gpu for gpu in offered if gpu.address == address), next(iter(parts), None))
+    if gpu is None or gpu.address == address:
+        return gpu
+    holders, used = tuple(holder for part in parts for holder in part.holders), sum(part.used for part in parts)
+    state = State.ALLOCATED if used else gpu.state
+    whole = replace(gpu, address=address, parent="", dev_type="", units=len(parts))
+    return replace(whole, state=state, holders=holders, used=used)
 
 
 def _service(cloud: Connection, fleet: Fleet, host: str, given: Given) -> Service:

@@ -14,7 +14,7 @@ from gpustack.changes.journal import Cloud, RunHead, RunJournal, new_id
 from gpustack.cloud.compute import Service
 from gpustack.cloud.placement import Inventory
 from gpustack.fleet.cards import Models
-from gpustack.fleet.model import MDEV, Fleet, Gap, Gpu, HostCount, Source, State
+from gpustack.fleet.model import MDEV, Fleet, Gap, Gpu, Holder, HostCount, Source, State
 from gpustack.fleet.read import Given
 from gpustack.hosts.facts.model import Host
 from gpustack.operate.gpu_service.changes import reservation
@@ -91,6 +91,25 @@ def test_only_a_gpu_with_its_own_provider_can_be_reserved(
     found = seen(cloud, gpu, given=Given(models=Models(scheduled=True)), force=True)
     assert (found.scheduled, found.inventory is not None) == (scheduled, inventory)
     assert (found.gpu is None) == (gpu is None or gpu.sources == (Source.SNAPSHOT,))
+
+
+@pytest.mark.parametrize(
+    ("used", "state", "reserved"), [(1, State.ALLOCATED, 0), (0, State.FREE, 0), (0, State.RESERVED, 1)]
+)
+def test_a_card_whose_functions_have_rows_is_offered(cloud: StandIn, used: int, state: State, reserved: int) -> None:
+    """With ``--config-file``, the fleet lists the virtual functions and not their card."""
+    reserve(cloud, reserved)
+    free = State.RESERVED if reserved else State.FREE
+    part = replace(GPU, parent=CARD, dev_type="type-VF", sources=(Source.DATABASE, Source.PLACEMENT), state=free)
+    parts = (
+        replace(part, address=PART),
+        replace(part, address="0000:81:00.5", used=used, holders=(Holder(consumer="c1"),) * used),
+    )
+    found = look(cloud.connection, replace(FLEET, gpus=parts), "gpu1", CARD, Given(), force=False)
+    assert found.gpu is not None
+    assert (found.gpu.state, found.gpu.units, len(found.gpu.holders)) == (state, 2, used)
+    assert (found.gone, found.in_use, found.reserved) == (False, bool(used), bool(reserved))
+    assert found.inventory is not None
 
 
 OUT = f'{{host: gpu1, address: "{CARD}", reason: fan}}'
