@@ -270,6 +270,9 @@ def is_between(present: Value, seen: Value, wanted: Value) -> bool:
     """Whether each part of a value is that of ``seen`` or of ``wanted``, as after an interrupted change."""
     if present in (seen, wanted):
         return True
+    if isinstance(present, list):
+        old, new = set(seen or ()), set(wanted or ())
+        return old & new <= set(present) <= old | new
     if not isinstance(present, Mapping):
         return False
     before, after = (value if isinstance(value, Mapping) else {} for value in (seen, wanted))

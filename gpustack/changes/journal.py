@@ -26,7 +26,7 @@ from gpustack.base.errors import JournalError
 from gpustack.base.files import StatusCheck, file_errors, make_directory, read_text, state_dir, user_name
 from gpustack.base.text import quoted
 from gpustack.base.validation import first_problem
-from gpustack.changes.change import ChangeOutcome, ChangeResult, CloudChange, GuardedChange
+from gpustack.changes.change import SUCCESSFUL, ChangeOutcome, ChangeResult, CloudChange, GuardedChange
 
 Text = Annotated[str, StringConstraints(max_length=4096)]
 Key = Annotated[str, StringConstraints(max_length=1024, min_length=1)]
@@ -236,8 +236,9 @@ class RunRecord:
         return "done" if whole else "failed"
 
 
-_MADE = frozenset({ChangeResult.DONE, ChangeResult.UNKNOWN, ChangeResult.FAILED})
-"""A failed change may have been made in part: an undo reads its object."""
+_IN_PART = frozenset({ChangeResult.UNKNOWN, ChangeResult.FAILED})
+"""The results of a change that may have been made in part: an undo reads its object."""
+_MADE = _IN_PART | {ChangeResult.DONE}
 _BAD = frozenset({ChangeResult.FAILED, ChangeResult.SKIPPED, ChangeResult.NOT_BEGUN})
 
 
@@ -435,20 +436,40 @@ def last(
 
 
 def completed(record: RunRecord) -> RunRecord:
-    """A run together with the later ones that completed it."""
-    changes = {change.key: change for change in record.head.changes}
-    results, ends, payloads = dict(record.results), dict(record.ends), dict(record.payloads)
-    for path, later in records():
+    """A run together with the later ones that completed it; what its undos reverted counts as unchanged."""
+    later: list[RunRecord] = []
+    for path, other in records():
         if path.stem <= record.head.id:
             break  # IDs sort by time
-        if isinstance(later, JournalError) or later.head.completes != record.head.id:
-            continue
-        changes |= {change.key: change for change in later.made}
-        results |= {change.key: later.results[change.key] for change in later.made}
-        ends |= later.ends
-        payloads |= later.payloads
+        later += [other] if isinstance(other, RunRecord) and (other.head.completes or other.head.undoes) else []
+    changes = {change.key: change for change in record.head.changes}
+    results, ends, payloads = dict(record.results), dict(record.ends), dict(record.payloads)
+    for other in later:
+        if other.head.completes == record.head.id:
+            changes |= {change.key: change for change in other.made}
+            results |= {change.key: other.results[change.key] for change in other.made}
+            ends |= other.ends
+            payloads |= other.payloads
+    left = _left(record.head.id, results, later)
+    results = {key: left.get(key, ChangeResult.UNCHANGED) for key in results}
     head = record.head.model_copy(update={"changes": list(changes.values())})
     return replace(record, head=head, results=results, ends=ends, payloads=payloads)
+
+
+def _left(run: str, results: Mapping[str, ChangeResult], later: Sequence[RunRecord]) -> Mapping[str, ChangeResult]:
+    """The results of a run without the changes that its undos reverted; one that was interrupted is unknown.
+
+    :param later: later runs, newest first: an undo may have been undone too.
+    """
+    left = dict(results)
+    for number, undo in enumerate(later):
+        if undo.head.undoes == run:
+            for key, result in _left(undo.head.id, undo.results, later[:number]).items():
+                if result in SUCCESSFUL:
+                    left.pop(key, None)
+                elif result in _IN_PART and key in left:
+                    left[key] = ChangeResult.UNKNOWN
+    return left
 
 
 def find(name: str, former: Former | None = None) -> RunRecord:

@@ -58,8 +58,8 @@ class FlavorChange(_ChangeOfFlavor):
 
     @property
     def compared_by_api(self) -> bool:
-        """A new UUID is nobody else's, and Nova refuses a name that exists; but an undo may find nothing deleted."""
-        return self.seen is None and not self.about.get("chosen") and not self.partial
+        """A new UUID is nobody else's, and Nova refuses a name that exists; but an undo may find the flavor there."""
+        return self.seen is None and not self.about.get("chosen") and not self.recorded
 
     def details(self) -> list[str]:
         flat = [{**value, **value.get("extra_specs", {})} for value in (self.seen or {}, self.wanted or {})]
@@ -131,9 +131,10 @@ class FlavorChange(_ChangeOfFlavor):
     def _create(self, api: Flavors) -> None:
         value = self.wanted
         sizes = Sizes(**{key: value[key] for key in _SIZES})
+        rest = {key: float(text) for key, text in self.about.items() if key == _RESTORED}
         try:
-            rest = {key: float(text) for key, text in self.about.items() if key == _RESTORED}
-            api.create(self.id, self.name, sizes, public=value["public"], description=value["description"], **rest)
+            if not (self.partial and api.get(self.id)):
+                api.create(self.id, self.name, sizes, public=value["public"], description=value["description"], **rest)
         except Refused as error:
             if error.status < _SERVER_ERRORS:
                 raise

@@ -15,7 +15,7 @@ import pytest
 
 from gpustack.base.errors import JournalError
 from gpustack.changes import journal, saved
-from gpustack.changes.change import ChangeOutcome, ChangeResult
+from gpustack.changes.change import ChangeOutcome, ChangeResult, CloudChange
 from gpustack.changes.journal import RESTORE, Cloud, JournalFile, RunHead, read_lines
 from gpustack.repair import show
 from support.journals import CHANGES, CLOUD, edited, written
@@ -314,6 +314,29 @@ def test_a_run_is_read_with_those_that_completed_it() -> None:
             log.begin(CHANGES[1])
             log.end(ChangeOutcome(change=CHANGES[1], result=result))
     assert journal.completed(first).results == {"value:a": ChangeResult.DONE, "value:b": ChangeResult.DONE}
+
+
+def undo_of(run: str, *outcomes: tuple[CloudChange, ChangeResult]) -> str:
+    head = RunHead(id=journal.new_id(), command="undo", cloud=CLOUD, undoes=run)
+    with journal.RunJournal(head, [made for made, _ in outcomes]) as log:
+        for made, result in outcomes:
+            log.end(ChangeOutcome(change=made, result=result))
+    return head.id
+
+
+def test_a_run_is_read_without_what_its_undos_reverted() -> None:
+    first, (a, b, c) = journal.read(written(*ALL_DONE)), CHANGES
+    undo_of(first.head.id, (c, ChangeResult.DONE), (b, ChangeResult.UNKNOWN), (a, ChangeResult.SKIPPED))
+    assert [change.name for change in journal.completed(first).made] == ["a", "b"]
+    assert journal.completed(first).results == {
+        "value:a": ChangeResult.DONE,
+        "value:b": ChangeResult.UNKNOWN,
+        "value:c": ChangeResult.UNCHANGED,
+    }
+    again = undo_of(first.head.id, (b, ChangeResult.UNCHANGED), (a, ChangeResult.DONE))
+    assert journal.completed(first).made == ()
+    undo_of(again, (a, ChangeResult.DONE))
+    assert [change.name for change in journal.completed(first).made] == ["a"]
 
 
 def test_the_last_run_is_of_this_cloud_and_meets_the_condition() -> None:

@@ -286,16 +286,44 @@ def test_the_last_change_can_be_a_repair_of_databases_that_are_named(
         assert capsys.readouterr().out.splitlines()[0] == command
 
 
-def test_a_preview_of_a_second_undo_names_the_objects_that_stay(
-    cloud: NovaModel, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_preview_of_an_undo_names_the_objects_that_stay(cloud: NovaModel, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*CREATE, "--yes"]) == 0
-    ((path, _record),) = journal.records()
-    for mode, text in (("--check", ""), ("--yes", "1 done"), ("--check", "hand: unchanged")):
-        capsys.readouterr()
-        assert main(["undo", path.stem, mode]) == 0
-        assert text in (output := capsys.readouterr().err)
-        assert ("unchanged" in output) == ("unchanged" in text)
+    cloud.by_id.clear()
+    assert main(["undo", "--check"]) == 0
+    assert "hand: unchanged" in capsys.readouterr().err
+
+
+def test_a_second_undo_has_nothing_to_undo(cloud: NovaModel, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*CREATE, "--yes"]) == 0
+    created = last().head.id
+    assert main(["undo", created, "--yes"]) == 0
+    records = len(list(journal.records()))
+    for mode in ("--check", "--yes"):
+        assert main(["undo", created, mode]) == 0
+        assert f"{created}: nothing to undo" in capsys.readouterr().err
+    assert len(list(journal.records())) == records
+    assert main(["undo", "--yes"]) == 0
+    assert len(cloud.by_id) == 1
+    assert main(["undo", created, "--yes"]) == 0
+    assert cloud.by_id == {}
+
+
+@pytest.mark.parametrize("forward", [True, False])
+@pytest.mark.parametrize("request_number", range(12))
+def test_an_interrupted_undo_is_completed_or_reverted(cloud: NovaModel, request_number: int, forward: bool) -> None:
+    """The flavor is created, gets its extra specs, its projects one by one, and their mark."""
+    cloud.projects["teaching"] = "2" * 32
+    projects = ("--project", "research", "--project", "teaching")
+    assert main([*CREATE, *projects, "--yes"]) == 0
+    before = cloud.state()
+    assert main(["flavor", "delete", "hand", "--yes"]) == 0
+    deleted = last().head.id
+    cloud.dies_at, cloud.carried_out, cloud.comes_back = len(cloud.requests) + request_number, True, False
+    main(["undo", deleted, "--yes"])
+    cloud.dies_at = NEVER
+    undo = last().head.id
+    assert main(["undo", deleted if forward or undo == deleted else undo, "--yes"]) == 0
+    assert cloud.state() == (before if forward or undo == deleted else {})
 
 
 def test_a_preview_of_an_undo_finds_what_the_undo_would_skip(

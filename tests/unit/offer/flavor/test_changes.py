@@ -69,7 +69,7 @@ def actions(cloud: NovaModel) -> list[str]:
     ("operation", "fields", "first"),
     [
         (NEW, {}, "POST /flavors g"),  # a new UUID is nobody else's
-        (NEW, {"partial": True}, "GET"),  # an undo may find the flavor
+        (NEW, {"recorded": True}, "GET"),  # an undo may find the flavor
         (creation(id="1"), {}, "GET"),
         (DeleteFlavor(why="w", flavor=there()), {}, "GET"),
     ],
