@@ -45,6 +45,11 @@ class ImageChange(CloudChange):
         image = api.image(self.id)
         return None if image is None else _values({**image.properties, _OWNER: image.owner}, self.wanted)
 
+    def obstacle(self, api: ImageCloud, made: Sequence[CloudChange]) -> str:
+        """The spec may name the image by its name, which another image can have since the plan."""
+        image = None if self.recorded else api.image(self.id)
+        return f"its name is {image.name} since the plan" if image and image.name != self.name else ""
+
     def carry_out(self, api: ImageCloud) -> str:
         after = {key: value for key, value in self.wanted.items() if value != self.seen[key]}
         api.change(self.id, self.name, self.seen, after)

@@ -110,6 +110,7 @@ def test_a_change_and_its_reverse_restore_the_image(silent: bool) -> None:
         replace(WINDOWS_IMAGE, properties={"os_type": "linux"}),
         replace(WINDOWS_IMAGE, properties={"os_type": "Windows", "hw_machine_type": "pc"}),
         replace(WINDOWS_IMAGE, owner="q"),
+        replace(WINDOWS_IMAGE, name="i-2025"),  # the spec means the new image of this name
         None,
     ],
 )
@@ -117,6 +118,11 @@ def test_an_image_that_changed_since_is_left_alone(present: Image | None) -> Non
     glance = Glance(present)
     assert results([CHANGE], {"image": glance}) == ["skipped"]
     assert glance.present == present
+
+
+def test_an_undo_reverts_an_image_that_has_another_name() -> None:
+    glance = Glance(replace(WINDOWS_IMAGE, name="i-2025", properties={"os_type": "windows", "hw_machine_type": "q35"}))
+    assert results([replace(CHANGE.reverse(), recorded=True)], {"image": glance}) == ["done"]
 
 
 @pytest.mark.parametrize(
