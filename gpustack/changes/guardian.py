@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from typing import IO, Self
+from typing import IO
 
 from gpustack.base.files import make_directory
 from gpustack.changes.journal import directory
@@ -15,7 +15,7 @@ from gpustack.changes.journal import directory
 _ENDED, _CONFIRMED = b"ended\n", b"confirmed\n"
 
 
-class Guardian:
+class Guardian(contextlib.AbstractContextManager["Guardian"]):
     """The process, with a session of its own. If this process ends without a confirmation, it undoes the run.
 
     :param run: the ID of the run.
@@ -33,9 +33,6 @@ class Guardian:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_exception: object) -> None:
         self.succeeds()

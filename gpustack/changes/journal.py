@@ -430,8 +430,8 @@ def last(
             unread = record if isinstance(unread, UnbegunError | None) else unread
         elif not record.head.completes:
             here = here or cloud()
-            if here.is_same(record.head.cloud) and condition(record):
-                return completed(record), unread
+            if here.is_same(record.head.cloud) and condition(whole := completed(record)):
+                return whole, unread
     return None, unread
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gpustack.base.errors import JournalError
-from gpustack.base.files import read_text, starts_with, write_atomic
+from gpustack.base.files import read_text, starts_with
 from gpustack.base.validation import first_problem
 from gpustack.changes.change import CloudChange
 from gpustack.changes.journal import Cloud, JournalLine, PlannedChange, Text, refuse_alike, refuse_shared
@@ -37,14 +37,6 @@ def is_saved_plan(path: Path) -> bool:
     :raises OSError: if it cannot be read.
     """
     return starts_with(path, _KEY)
-
-
-def save(path: Path, plan: SavedPlan) -> None:
-    """Write a plan, readable by its owner only.
-
-    :raises OSError: if the file cannot be written.
-    """
-    write_atomic(path, plan.model_dump_json() + "\n", mode=0o600)
 
 
 def load(path: Path, kinds: Kinds) -> tuple[SavedPlan, Sequence[CloudChange]]:

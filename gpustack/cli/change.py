@@ -121,7 +121,7 @@ class ChangeCommand(OpenStackCommand):
         if changes and not (parsed_args.check or getattr(parsed_args, "sql", False)):
             # Without what the command does before and after its own changes.
             runner = UndoCommand(self.app, self.app_args, cmd_name=self.cmd_name)
-            runner._connection, runner._settled, runner._parser = connection, True, self._parser
+            runner._connection, runner._parser = connection, self._parser
             options = argparse.Namespace(**{**vars(parsed_args), "journal": None})
             runner.carry_out(changes, options, completes=newest.head.id)
 
@@ -313,6 +313,7 @@ class UndoCommand(ChangeCommand):
 gpustack undo --check;
 gpustack undo 20261124T061500123456Z --yes;
 gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
+    _settled = True  # by take_action, when the run to undo is known
     _databases_alone = False
     _again = ""
 
@@ -334,7 +335,7 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
             return
         record = self._chosen(parsed_args)
         connection = self.optional_connection(parsed_args)
-        super().settle(connection, parsed_args, undone=record.head.id)
+        self.settle(connection, parsed_args, undone=record.head.id)
         # Without its name, the last change would be this undo.
         self._again = self.undo_of(parsed_args.change or record.head.id, parsed_args)
         changes, final = plan_undo(record, kinds())
@@ -381,9 +382,6 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
             return True
         return journal.find(path).head.id != run
 
-    def settle(self, connection: Connection | None, parsed_args: argparse.Namespace, undone: str = "") -> None:
-        """Wait until the run to undo is known."""
-
     def _chosen(self, parsed_args: argparse.Namespace) -> RunRecord:
         """The change of a name; without it, the last one of the cloud that changed something of the command's kind."""
         if parsed_args.change:
@@ -398,14 +396,10 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
             return record
         kind = _UNDONE_BY.get(self.words.removesuffix("undo").strip(), "")
         self._databases_alone = kind == "repair"
-        empty: set[str] = set()  # runs of which an undo found nothing to revert, such as refused requests
 
         def fits(record: RunRecord) -> bool:
             # Without a name, no run of the hosts: the end of a maintenance must not close its host again.
-            made = any(kind in ("", change.kind) for change in record.made)
-            if not record.made and record.state == "done":
-                empty.add(record.head.undoes)
-            return made and record.head.command != "host apply" and record.head.id not in empty
+            return record.head.command != "host apply" and any(kind in ("", made.kind) for made in record.made)
 
         found, unread = last(lambda: self.place(parsed_args), fits)
         if unread is not None and not isinstance(unread, UnbegunError):

@@ -4,9 +4,9 @@ import argparse
 import re
 
 from gpustack.base.errors import JournalError, PlanError
-from gpustack.base.files import digest
+from gpustack.base.files import digest, write_atomic
 from gpustack.changes.journal import Cloud, PlannedChange
-from gpustack.changes.saved import AGAIN, SavedPlan, is_saved_plan, load, save
+from gpustack.changes.saved import AGAIN, SavedPlan, is_saved_plan, load
 from gpustack.cli.change import kinds, refuse_errors, show_operations
 from gpustack.cli.options import add_snapshot, option
 from gpustack.cli.sync import ApplyCommand, PlanCommand
@@ -76,7 +76,7 @@ gpustack cloud plan gpustack.yaml --prune --out change.plan"""
                 spec_sha256=digest(parsed_args.spec),
                 changes=[PlannedChange.model_validate(change.to_record()) for change in changes],
             )
-            save(parsed_args.out, plan)
+            write_atomic(parsed_args.out, plan.model_dump_json() + "\n", mode=0o600)
             self.report(f"{parsed_args.out}: saved")
 
 

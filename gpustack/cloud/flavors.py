@@ -178,17 +178,20 @@ class FlavorCloud(Generic[F]):
 
     def unset_extra_spec(self, flavor_id: str, key: str) -> None:
         """Remove an extra spec; a missing one is not an error."""
-        self._send("DELETE", f"/flavors/{flavor_id}/os-extra_specs/{key}", f"remove {key}", accept=MISSING)
+        with tolerating(MISSING):
+            self._send("DELETE", f"/flavors/{flavor_id}/os-extra_specs/{key}", f"remove {key}")
 
     def grant(self, flavor_id: str, project: str) -> None:
         """Give a project access to a flavor; existing access is not an error."""
         body, doing = {"addTenantAccess": {"tenant": project}}, f"let the project {project} in"
-        self._send("POST", f"/flavors/{flavor_id}/action", doing, body, accept=CONFLICT)
+        with tolerating(CONFLICT):
+            self._send("POST", f"/flavors/{flavor_id}/action", doing, body)
 
     def revoke(self, flavor_id: str, project: str) -> None:
         """Remove a project's access to a flavor; missing access is not an error."""
         body, doing = {"removeTenantAccess": {"tenant": project}}, f"shut the project {project} out"
-        self._send("POST", f"/flavors/{flavor_id}/action", doing, body, accept=MISSING)
+        with tolerating(MISSING):
+            self._send("POST", f"/flavors/{flavor_id}/action", doing, body)
 
     def describe(self, flavor_id: str, description: str) -> None:
         """Change the description."""
@@ -197,21 +200,13 @@ class FlavorCloud(Generic[F]):
 
     def delete(self, flavor_id: str) -> None:
         """Delete a flavor; a missing one is not an error."""
-        self._send("DELETE", f"/flavors/{flavor_id}", "delete a flavor", accept=MISSING)
+        with tolerating(MISSING):
+            self._send("DELETE", f"/flavors/{flavor_id}", "delete a flavor")
 
     def _send(
-        self,
-        method: str,
-        path: str,
-        doing: str,
-        body: object = None,
-        *,
-        version: Microversion = FLAVOR_SPECS,
-        accept: int = 0,
+        self, method: str, path: str, doing: str, body: object = None, version: Microversion = FLAVOR_SPECS
     ) -> None:
-        """Send a write; ``accept`` is the status of a refusal that means that there is nothing to do."""
-        with tolerating(accept):
-            request(self._connection, "compute", method, path, doing, version=version, body=body)
+        request(self._connection, "compute", method, path, doing, version=version, body=body)
 
     def _flavor(self, entry: Mapping[str, Any]) -> F:
         if "extra_specs" not in entry:

@@ -10,10 +10,11 @@ import functools
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from gpustack.base.errors import HostError
 from gpustack.base.text import printable_data
@@ -55,7 +56,7 @@ Ask = Callable[[str], Usage]
 
 
 @dataclass
-class Hypervisors:
+class Hypervisors(AbstractContextManager["Hypervisors"]):
     """Asks hosts for the devices that their instances use; several at a time if called from several threads.
 
     :ivar enabled: whether to ask at all; if not, nothing is known about any host.
@@ -66,9 +67,6 @@ class Hypervisors:
     ssh: SshOptions | None = None
     _connections: Connections | None = field(default=None, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         if self._connections is not None:

@@ -116,7 +116,7 @@ def _left_out(record: RunRecord) -> Iterator[PlannedChange]:
     made = {change.key for change in record.made}
     deleted = set[tuple[str, str]]()
     for line in record.head.changes:
-        if line.kind != LimitChange.object_kind or _of_default(line):
+        if line.kind != LimitChange.object_kind or not line.about["project"]:
             continue
         if line.wanted is None and line.key in made:
             deleted.add(_place(line))
@@ -135,7 +135,7 @@ def _again(line: PlannedChange, record: RunRecord, api: LimitsCloud) -> CloudCha
         for other in record.head.changes
         if other.kind == LimitChange.object_kind and other.about["resource_class"] == change.about["resource_class"]
     ]
-    default = next((other for other in of_class if _of_default(other) and other.seen is not None), None)
+    default = next((other for other in of_class if not other.about["project"] and other.seen is not None), None)
     former = next(other.seen for other in of_class if _place(other) == _place(change) and other.wanted is None)
     changed = default is None or default.read(api) == default.wanted
     return replace(change, wanted=change.wanted if changed else former, needs=())
@@ -144,7 +144,3 @@ def _again(line: PlannedChange, record: RunRecord, api: LimitsCloud) -> CloudCha
 def _place(change: PlannedChange | CloudChange) -> tuple[str, str]:
     """The limit: projects of several domains can have one name."""
     return change.about["resource_class"], change.about["project"]
-
-
-def _of_default(change: PlannedChange | CloudChange) -> bool:
-    return not change.about["project"]

@@ -1,9 +1,9 @@
 """Maintenance as recorded changes: with the lock of the cloud, and a journal that ``gpustack history`` lists."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from gpustack.base.errors import ApplyError, CloudError, PlanError
 from gpustack.base.text import counted, listed
@@ -35,7 +35,7 @@ class InstanceStep(CloudChange):
         return f"{self.name}: {self.wanted} (was {self.seen})"
 
 
-class RecordedCloud(ServiceCloud):
+class RecordedCloud(ServiceCloud, AbstractContextManager["RecordedCloud"]):
     """The requests of a drain; opening and closing a host waits for other runs, and is recorded."""
 
     def __init__(self, connection: Connection, log: Callable[[str], None], most: int = 0) -> None:
@@ -43,9 +43,6 @@ class RecordedCloud(ServiceCloud):
         super().__init__(connection)
         self._log, self._most = log, most
         self._journal: RunJournal | None = None
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._journal is not None:

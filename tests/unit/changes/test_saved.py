@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from gpustack.base.errors import JournalError
+from gpustack.base.files import write_atomic
 from gpustack.changes.journal import Cloud, PlannedChange
-from gpustack.changes.saved import SavedPlan, is_saved_plan, load, save
+from gpustack.changes.saved import SavedPlan, is_saved_plan, load
 from support.change_store import SetValue, change
 
 KINDS = {"value": SetValue}
@@ -25,7 +26,7 @@ def saved(path: Path, **edited: Any) -> Path:
         spec_sha256="0",
         changes=[PlannedChange.model_validate(entry.to_record()) for entry in CHANGES],
     )
-    save(path, plan)
+    write_atomic(path, plan.model_dump_json() + "\n", mode=0o600)
     if edited:
         path.write_text(json.dumps({**json.loads(path.read_text()), **edited}))
     return path
