@@ -215,6 +215,7 @@ openstack console log show gpu-vm | gpustack guest check --console - --gpus 2"""
 
 def _columns(found: Sequence[Finding]) -> tuple[Column[dict[str, Any]], ...]:
     """The columns of a guest's GPUs."""
+    shown = {None: "unknown", "": "none"}
 
     def codes(row: dict[str, Any]) -> str:
         good = "ok" if row["driver"] and not found else "-" if row["driver"] else "unknown"
@@ -224,12 +225,7 @@ def _columns(found: Sequence[Finding]) -> tuple[Column[dict[str, Any]], ...]:
         Column("guest", lambda row: row["guest"], "Guest"),
         Column("address", lambda row: row["address"], "Address"),
         Column("card", lambda row: row["card"], "Card"),
-        Column(
-            "driver",
-            lambda row: row["driver"],
-            "Driver",
-            lambda row: "unknown" if row["driver"] is None else row["driver"] or "none",
-        ),
+        Column("driver", lambda row: row["driver"], "Driver", lambda row: shown.get(row["driver"], row["driver"])),
         Column("findings", lambda row: row["findings"], "Findings", codes),
     )
 

@@ -245,11 +245,6 @@ def is_console(vendor: str, product: str, pci_class: str | None = None) -> bool:
     )
 
 
-def console_ids() -> tuple[tuple[str, str | None], ...]:
-    """Vendor and product of the console adapters; None if all products of the vendor are."""
-    return tuple((entry["vendor"], entry.get("product")) for entry in data_table("cards.toml")["console"])
-
-
 def host_drivers(vendor: str) -> tuple[str, ...]:
     """Kernel modules that must not bind a GPU of this vendor before vfio-pci; empty for unknown vendors."""
     return tuple(_drivers().get(vendor.lower(), ()))

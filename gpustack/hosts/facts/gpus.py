@@ -192,14 +192,6 @@ def displays(host: Host) -> tuple[Function, ...]:
     Integrated graphics beside a VGA controller have class 0380. Other functions of that class are accelerators without
     a connector (AMD Instinct). Cards with the quirk ``no-display`` are left out, of any class.
     """
-    candidates = (
-        f
-        for f in host.pci
-        if classes.is_display(f.pci_class) and f.physical_function is None and not _has_no_connector(f)
-    )
+    displays = (f for f in host.pci if classes.is_display(f.pci_class) and f.physical_function is None)
+    candidates = (f for f in displays if not (card := card_of(f)) or "no-display" not in card.quirks)
     return tuple(f for f in candidates if classes.is_vga(f.pci_class) or is_integrated(host, f))
-
-
-def _has_no_connector(function: Function) -> bool:
-    card = card_of(function)
-    return card is not None and "no-display" in card.quirks

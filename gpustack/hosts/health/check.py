@@ -12,7 +12,7 @@ from datetime import UTC
 from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.base.text import counted
-from gpustack.hosts.facts.collector.signs import CAUSES, CONSEQUENCES, FAILURES, LOST, Event, is_of_absent
+from gpustack.hosts.facts.collector.signs import CAUSES, CONSEQUENCES, LOST, STARTS, Event, effects, is_of_absent
 from gpustack.hosts.facts.gpus import Gpu, gpus, nvswitches
 from gpustack.hosts.facts.model import ErrorCounters, Function, Host
 from gpustack.hosts.facts.vgpus import framework, type_named
@@ -208,15 +208,14 @@ def sign_findings(signs: Sequence[Event], place: str, host: str = "HOST", gpu: s
     :param gpu: the address of the GPU that all signs concern; None if each concerns the function in its message.
     """
     caused = {e.address for e in signs if e.kind in CAUSES or (e.severity == "error" and e.sign.startswith(LOST))}
-    caused |= {None} if caused else set()
-    first = (e for e in signs if e.address not in caused or not (e.kind in FAILURES or e.sign == "firmware-failed"))
+    first = (e for e in signs if e.name not in STARTS or not caused or e.address not in {None, *caused})
     failed = any(event.severity == "error" and event.sign not in CONSEQUENCES for event in signs)
-    broken = {event.address for event in signs if event.kind == "init-failed"}
     first = (event for event in first if not (failed and event.sign in CONSEQUENCES))
-    first = (event for event in first if event.kind != "probe-failed" or event.address not in broken)
+    later = effects((event.address, event.name, event.severity) for event in signs)
+    first = (event for event in first if (event.address, event.name) not in later)
     by_place = by_key(((event.code or "", None if gpu else event.address), event) for event in first)
     for (code, address), of_place in by_place.items():
-        last = of_place[-1]
+        last = of_place[0 if of_place[0].name in STARTS else -1]
         values = {**_UNNAMED, "text": last.message, "bars": f"BAR {last.values.get('bar')}", **last.values}
         yield finding(
             Code(code),

@@ -37,7 +37,12 @@ _COLUMNS: tuple[Column[Health], ...] = (
     Column("host", lambda health: health.host.hostname, "Host"),
     Column("address", lambda health: health.gpu.main.address, "Address"),
     Column("model", lambda health: health.gpu.name, "Model"),
-    Column("findings", lambda h: [entry.to_dict() for entry in h.findings], "Health", lambda h: _health(h)),
+    Column(
+        "findings",
+        lambda h: [entry.to_dict() for entry in h.findings],
+        "Health",
+        lambda h: codes(h.findings, h.without_findings),
+    ),
     Column("responds", lambda health: health.gpu.main.responds),
     Column("fatal", lambda health: health.errors.fatal if health.errors else None, "Fatal"),
     Column("nonfatal", lambda health: health.errors.nonfatal if health.errors else None, "Nonfatal"),
@@ -56,10 +61,6 @@ def columns(*, use: bool) -> tuple[Column[Health], ...]:
     :param use: whether tables show their instances.
     """
     return (*_COLUMNS[:4], *(_USE if use else (replace(column, title="") for column in _USE)), *_COLUMNS[4:])
-
-
-def _health(health: Health) -> str:
-    return codes(health.findings, health.without_findings)
 
 
 def _width(health: Health) -> str:

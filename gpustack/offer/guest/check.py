@@ -1,7 +1,7 @@
 """Check a guest from outside: what a flavor promises, and the findings of :mod:`gpustack.offer.guest.inside`."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from gpustack.base.errors import UsageError
@@ -29,10 +29,6 @@ class Promise:
 
     count: int
     ids: tuple[str, ...] = ()
-
-    def plain(self) -> dict[str, Any]:
-        """The promise as plain data, for :mod:`gpustack.offer.guest.inside`."""
-        return {"count": self.count, "ids": list(self.ids)}
 
 
 def promises(spec: Spec, *, public: bool = False) -> dict[str, Promise]:
@@ -75,7 +71,7 @@ def findings(facts: Mapping[str, Any], promised: Promise | None, where: str) -> 
 
     :param where: the guest's name.
     """
-    for problem in compare.problems(dict(facts), promised.plain() if promised else None):
+    for problem in compare.problems(dict(facts), asdict(promised) if promised else None):
         code = _codes().get(problem["kind"])
         if code is not None:  # a guest can report codes that are no signs
             severity = Severity(problem["severity"]) if problem.get("severity") else None
@@ -90,7 +86,7 @@ def _codes() -> dict[str, Code]:
 
 def consoles() -> list[list[str | None]]:
     """Vendor and product of the catalogue's console adapters; None is any product."""
-    return [[vendor, product] for vendor, product in catalogue.console_ids()]
+    return [[entry["vendor"], entry.get("product")] for entry in data_table("cards.toml")["console"]]
 
 
 def data(flavors: Mapping[str, Promise] | None = None) -> dict[str, Any]:
@@ -104,7 +100,7 @@ def data(flavors: Mapping[str, Promise] | None = None) -> dict[str, Any]:
         }
         for kind, code in _codes().items()
     }
-    promised = {name: entry.plain() for name, entry in (flavors or {}).items()}
+    promised = {name: asdict(entry) for name, entry in (flavors or {}).items()}
     signs = [{key: row[key] for key in _SIGN_KEYS if key in row} for row in rows_of_signs()]
     return {"consoles": consoles(), "texts": texts, "flavors": promised, "signs": signs}
 

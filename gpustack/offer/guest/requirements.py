@@ -222,26 +222,23 @@ def _driver(models: Sequence[ModelRequirement], *, windows: bool) -> NvidiaDrive
 def _vgpu_conflict(models: Sequence[ModelRequirement]) -> str | None:
     shared = [need.model for need in models if need.vgpu]
     complete = [need.model for need in models if need.vendor == NVIDIA and not need.vgpu]
-    if shared and complete:
-        return f"{', '.join(shared)}: the licensed vGPU guest driver; {', '.join(complete)}: another driver"
-    return None
+    text = f"{', '.join(shared)}: the licensed vGPU guest driver; {', '.join(complete)}: another driver"
+    return text if shared and complete else None
 
 
 def _branch_conflict(models: Sequence[ModelRequirement]) -> str | None:
     lasts = {need.requirement.last: need.model for need in reversed(models) if need.requirement.last}
     firsts = {need.requirement.first: need.model for need in reversed(models) if need.requirement.first}
     last, first = min(lasts, default=None), max(firsts, default=None)
-    if last and first and first > last:
-        return f"{lasts[last]} needs R{last} or earlier, {firsts[first]} R{first} or later"
-    return None
+    text = "{} needs R{} or earlier, {} R{} or later"
+    return text.format(lasts[last], last, firsts[first], first) if last and first and first > last else None
 
 
 def _module_conflict(models: Sequence[ModelRequirement]) -> str | None:
     closed = [need.model for need in models if need.modules == {"proprietary"}]
     opened = [need.model for need in models if need.modules == {"open"}]
-    if closed and opened:
-        return f"{', '.join(closed)}: proprietary kernel modules only; {', '.join(opened)}: open kernel modules only"
-    return None
+    text = f"{', '.join(closed)}: proprietary kernel modules only; {', '.join(opened)}: open kernel modules only"
+    return text if closed and opened else None
 
 
 def _linux(models: Sequence[ModelRequirement]) -> dict[str, str | None]:

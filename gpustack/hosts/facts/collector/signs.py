@@ -28,6 +28,12 @@ CAUSES = (*REFUSALS, "open-required", "bar-unplaced", "nouveau")
 """The kinds of events that explain why a driver does not start a GPU; a lost GPU does too, by these signs:"""
 LOST = ("xid-", "power-state", "reset-failed")
 FAILURES = ("init-failed", "probe-failed")
+STARTS = ("init-failed", "firmware-failed", "probe-failed")
+"""That a driver did not start a GPU or a controller of one. The first message has the reason."""
+_CHAINS = {
+    n: own for own in (STARTS, ("reset-failed", "power-state"), ("module-unbuilt", "module-absent")) for n in own
+}
+"""The names of events of which the first at a place is the reason of the others; the last name is no reason."""
 CONSEQUENCES = ("task-hung", "nvml-mismatch", "driver-absent", "containers-failed")
 """The signs that programs above the driver fail, of which any other failure is the cause."""
 
@@ -47,7 +53,7 @@ _PLACEHOLDERS = {
     "<A>": _A,
     "<P>": _P,
     "<I>": r"(?:\biommu ivhd[0-9]{1,4}: |" + _P + ")",  # an IOMMU of AMD speaks for itself, or for a device
-    "<G>": r"(?:(?<![\w.])" + _GPU_DRIVERS + " " + _A + r": |\[drm(?::[\w.]{1,80})?(?: \[\w{1,20}\])?\]? ?)"
+    "<G>": r"(?:(?<![\w.])" + _GPU_DRIVERS + "(?: " + _A + r")?: |\[drm(?::[\w.]{1,80})?(?: \[\w{1,20}\])?\]? ?)"
     r"(?:(?:\w{2,16}|\[drm[^\]]{0,100}\]{1,2}|\*ERROR\*|\*WARNING\*|(?:Tile[0-9]{1,2}: ?)?GT[0-9]{1,2}):? ){0,4}",
     "<N>": r"(?<![\w.])nouveau " + _A + r": (?:\w{2,16}: ){0,2}",
     "<GM>": r"'?(?P<name>nvidia(?:[-_](?:drm|modeset|uvm|peermem|vgpu[-_]vfio|current[\w-]{0,20}|fs))?"
@@ -84,6 +90,11 @@ class Event(NamedTuple):
     count: int = 1  # type: ignore[assignment]
     earlier: bool = False
 
+    @property
+    def name(self) -> str:
+        """Its kind; the sign of a plain one."""
+        return self.sign if self.kind == "sign" else self.kind
+
     def is_of_other(self, *, speaker: bool = False) -> bool:
         """Whether a driver failed, or speaks, that serves no GPU and no port: a GPU's slot has other functions too."""
         speaks = re.match(r"([\w.+-]{1,32}) " + _A + "(?::pcie[0-9]{1,4})?: ", self.message) if speaker else None
@@ -93,8 +104,26 @@ class Event(NamedTuple):
 
 def is_of_absent(sign: str, text: str, vendors: Set[str]) -> bool:
     """Whether a message is about the module of a vendor without a GPU here: images list modules for many cards."""
-    module = _MODULE.search("nvidia" if sign in CONSEQUENCES[1:] else text if sign.startswith("module-") else "")
-    return module is not None and _VENDORS[module.group()] not in vendors
+    vendor = _vendor("nvidia" if sign in CONSEQUENCES[1:] else text if sign.startswith("module-") else "")
+    return vendor is not None and vendor not in vendors
+
+
+def _vendor(text: str) -> Optional[str]:
+    """The vendor of the driver or module that a message names first."""
+    module = _MODULE.search(text.replace("NVRM", "nvidia"))
+    return _VENDORS[module.group()] if module else None
+
+
+def effects(failures: Iterable[Tuple[Optional[str], str, Optional[str]]]) -> Set[Tuple[Optional[str], str]]:
+    """The failures that follow from another one: a GPU that did not start, or is lost, has one reason.
+
+    :param failures: address, name and severity, the oldest first.
+    """
+    errors = [(a, n) for a, n, severity in failures if n in FAILURES or (severity == "error" and n in _CHAINS)]
+    reasons: Dict[Tuple[Optional[str], Tuple[str, ...]], str] = {}
+    for address, name in sorted(errors, key=lambda one: one[1] == _CHAINS[one[1]][-1]):
+        reasons.setdefault((address, _CHAINS[name]), name)
+    return {(address, name) for address, name in errors if reasons[address, _CHAINS[name]] != name}
 
 
 def full_address(text: Optional[str]) -> Optional[str]:
@@ -142,8 +171,8 @@ _MEMBER = re.compile(r' *(?:MESSAGE=|"(?:MESSAGE|msg)" ?: ?")(.*?)"?,?$')  # -o 
 _BOOT_MARK = re.compile(r"-- (?:Boot [0-9a-f]{32}|Reboot) --")
 # Programs whose own messages count; another program only quotes.
 _SPEAKERS = re.compile(
-    r"kernel|cloud-init|systemd-modules-load|systemd-udevd|\(udev-worker\)|modprobe|dkms|containerd|crio|dockerd|kubelet"
-    r"|nvidia-gridd|(?:nv-|nvidia-)?fabric.{0,20}"
+    r"kernel|cloud-init|systemd-modules-load|systemd-udevd|\(udev-worker\)|modprobe|dkms[\w.]*|akmods(?:build)?"
+    r"|containerd|crio|dockerd|kubelet|nvidia-gridd|(?:nv-|nvidia-)?fabric.{0,20}"
 )
 _GUEST = "gpustack guest check: "
 
@@ -231,7 +260,6 @@ class SignTable:
         self.numbers = {row["id"]: row for row in rows if "number" in row and not row.get("pattern")}
         self.codes = {row["code"] for row in rows if row.get("code")}
         self.searches = 0
-        self._patterns: Dict[str, Pattern[str]] = {}
         self._by_word: Dict[str, List[Row]] = {}
         for row in self.rows:
             self._by_word.setdefault(row["words"][0], []).append(row)
@@ -265,16 +293,7 @@ class SignTable:
 
     def search(self, row: Row, text: str) -> Optional[Match[str]]:
         self.searches += 1
-        return self._pattern(row["pattern"]).search(text, 0, MOST_PARTS * _PART)
-
-    def _pattern(self, text: str) -> Pattern[str]:
-        pattern = self._patterns.get(text)
-        if pattern is None:
-            full = text
-            for name, part in _PLACEHOLDERS.items():
-                full = full.replace(name, part)
-            pattern = self._patterns[text] = re.compile(full)
-        return pattern
+        return _pattern(row["pattern"]).search(text, 0, MOST_PARTS * _PART)
 
     def can_match(self, words: Set[str]) -> bool:
         """Whether a pattern has one of these words."""
@@ -287,7 +306,14 @@ class SignTable:
 
     def is_command_line(self, text: str) -> bool:
         """Whether the kernel prints its command line, as it does when it starts."""
-        return any(self._pattern(row["pattern"]).search(text) for row in self.rows if row.get("kind") == "command-line")
+        return any(_pattern(row["pattern"]).search(text) for row in self.rows if row.get("kind") == "command-line")
+
+
+@functools.lru_cache(maxsize=None)
+def _pattern(text: str) -> Pattern[str]:
+    for name, part in _PLACEHOLDERS.items():
+        text = text.replace(name, part)
+    return re.compile(text)
 
 
 def _rank(row: Row, match: Match[str]) -> Tuple[int, bool, str]:
@@ -318,7 +344,7 @@ class _Reading:
             for start in range(max(done + 1, self._start(number)), number + 1):
                 done = start
                 self._read(start)
-        found = list(self._events.values())
+        found = list(_with_places(list(self._events.values())))
         placed = {(event.code, event.earlier) for event in found if event.address and event.code}
         # The same failure in a message without address is no second one.
         return [event for event in found if event.address or (event.code, event.earlier) not in placed]
@@ -419,11 +445,22 @@ class _Reading:
         before = self._events.get(key)
         if before is not None:
             event = event._replace(first=before.first, count=before.count + 1)
+            if event.name in STARTS and (before.severity == "error" or event.severity != "error"):
+                event = event._replace(message=before.message, severity=before.severity)
         elif self._signs >= MOST_EVENTS if event.code else len(self._events) >= MOST_HARMLESS:
             return
         self._signs += before is None and event.code is not None
         self._events[key] = event
         self._present.add(event.sign)
+
+
+def _with_places(events: List[Event]) -> Iterator[Event]:
+    """The events; the reason of a failed start that has no address gets that of the next failure of the same driver."""
+    for number, event in enumerate(events):
+        driver = _vendor(event.message) if event.address is None and event.name in STARTS else None
+        failures = (e for e in events[number:] if driver and e.kind in FAILURES and e.address)
+        places = (e.address for e in failures if (e.earlier, _vendor(e.message)) == (event.earlier, driver))
+        yield event._replace(address=next(places, event.address))
 
 
 def _ends(row: Row, address: Optional[str], values: Dict[str, str], event: Event) -> bool:

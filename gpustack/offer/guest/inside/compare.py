@@ -7,7 +7,7 @@ cause is reported, not its consequences: a GPU that NVIDIA's driver ignores has 
 import re
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
-from gpustack.hosts.facts.collector.signs import CAUSES, CONSEQUENCES, FAILURES, LOST, REFUSALS, is_of_absent
+from gpustack.hosts.facts.collector.signs import CAUSES, CONSEQUENCES, FAILURES, LOST, REFUSALS, effects, is_of_absent
 
 from . import messages
 
@@ -38,6 +38,8 @@ def problems(facts: Dict[str, Any], expected: Optional[Dict[str, Any]] = None) -
     """
     gpus = facts["gpus"] or []
     events = list(_relevant(facts["events"] or [], facts["gpus"]))
+    later = effects((*_failure(event), event.get("severity")) for event in events)
+    events = [event for event in events if _failure(event) not in later]
     explained = _explained(events, gpus)
     return [
         *_counted(facts, expected),
@@ -96,6 +98,10 @@ def _below(event: Dict[str, Any], gpus: Optional[List[Dict[str, Any]]]) -> Optio
             address: str = gpu["address"]
             return address
     return None
+
+
+def _failure(event: Dict[str, Any]) -> Tuple[Optional[str], str]:
+    return event["address"], event.get("sign") or event["kind"]
 
 
 def _of_signs(events: List[Dict[str, Any]], explained: Set[Optional[str]]) -> Iterator[Problem]:

@@ -47,7 +47,6 @@ VALUES = {
 }
 """The names of the values of each kind of event."""
 _TEXT = 200
-_UNKNOWN = "(version unknown)"
 
 
 def of_signs(signs: Iterable[Sign]) -> List[Event]:
@@ -69,7 +68,7 @@ def _event(sign: Sign, buses: str) -> Event:
             count=str(sign.count),
         )
     if kind in (LEGACY, UNSUPPORTED):
-        values["driver"] = values["driver"] or _UNKNOWN
+        values["driver"] = values["driver"] or "(version unknown)"
     if "product" in values:
         values["product"] = values["product"].lower()
     return {"kind": kind, "address": sign.address, **values}

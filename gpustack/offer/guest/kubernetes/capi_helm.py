@@ -7,7 +7,6 @@ zero until the annotations are added to its MachineDeployment.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gpustack.base.findings import Code, Finding, finding
 from gpustack.offer.guest.kubernetes.capo import node_labels_of
 from gpustack.offer.guest.kubernetes.documents import Document
 from gpustack.offer.guest.kubernetes.groups import NodeGroup, tolerations
@@ -31,12 +30,6 @@ def documents(groups: Sequence[NodeGroup], drivers: Mapping[str, Any], *, max_no
     yield Document(
         notes=("Values of the chart openstack-cluster. Helm replaces lists: add your other groups.",), content=content
     )
-
-
-def findings(groups: Sequence[NodeGroup]) -> Iterator[Finding]:
-    """What the chart cannot express."""
-    for group in groups:
-        yield finding(Code.CHART_WITHOUT_CAPACITY, place=group.flavor)
 
 
 def _group(group: NodeGroup, max_nodes: int) -> dict[str, Any]:

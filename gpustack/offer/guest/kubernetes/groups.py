@@ -178,7 +178,6 @@ def _problems(spec: Spec, entry: Entry, groups: Collection[str]) -> Iterator[Fin
 
 def resource_of(model: Model) -> str | None:
     """The resource; None if gpustack knows no plug-in for the model."""
-    if model.match.vendor in _OF_VENDOR:
-        return _OF_VENDOR[model.match.vendor]
     card = card_of(model)
-    return _OF_MODULE.get(requirement_of(card).module or "") if card else None
+    own = _OF_MODULE.get(requirement_of(card).module or "") if card else None
+    return _OF_VENDOR.get(model.match.vendor, own)

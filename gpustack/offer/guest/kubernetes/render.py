@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from typing import Literal, get_args
 
-from gpustack.base.findings import Finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.hosts.facts.model import Host
 from gpustack.offer.guest.kubernetes import capi_helm, capo, kubeadm, node_features, operator
 from gpustack.offer.guest.kubernetes.documents import Document, Rendering
@@ -32,7 +32,8 @@ def render(
             documents = tuple(capo.documents([group for group in made.groups if group.sizes], max_nodes=max_nodes))
         case "capi-helm":
             drivers, problems = operator.pins(spec, made.groups)
-            findings += [*capi_helm.findings(made.groups), *problems]
+            findings += [finding(Code.CHART_WITHOUT_CAPACITY, place=group.flavor) for group in made.groups]
+            findings += problems
             documents = tuple(capi_helm.documents(made.groups, drivers, max_nodes=max_nodes))
         case "operator-values":
             drivers, problems = operator.pins(spec, made.groups)

@@ -178,3 +178,68 @@ def test_a_failure_of_programs_follows_the_drivers_failure() -> None:
         "GPU913 log 0000:88:00.0"
     ]
     assert codes(*HOST, "cloud-init[9]: Failed to initialize NVML: Driver/library version mismatch") == ["GPU861 log"]
+
+
+GPU = "0000:88:00.0"
+
+
+@pytest.mark.parametrize(
+    ("log", "code", "reason"),
+    [
+        (
+            (
+                "[drm:psp_hw_init [amdgpu]] *ERROR* PSP firmware loading failed",
+                f"amdgpu {GPU}: amdgpu: Fatal error during GPU init",
+                f"amdgpu {GPU}: probe with driver amdgpu failed with error -22",
+            ),
+            "GPU935",
+            "PSP firmware loading failed",
+        ),
+        (
+            (
+                f"NVRM: GPU {GPU}: RmInitAdapter failed! (0x26:0x56:1463)",
+                f"NVRM: GPU {GPU}: rm_init_adapter failed, device minor number 0",
+            ),
+            "GPU860",
+            "(0x26:0x56:1463)",
+        ),
+        (
+            ("NVRM: Can't find an IRQ for your NVIDIA card!", f"nvidia: probe of {GPU} failed with error -1"),
+            "GPU860",
+            "Can't find an IRQ",
+        ),
+        (
+            (
+                f"nvidia {GPU}: not ready 65535ms after resume; giving up",
+                f"nvidia {GPU}: Unable to change power state from D3cold to D0, device inaccessible",
+            ),
+            "GPU769",
+            "not ready 65535ms",
+        ),
+        (
+            (
+                f"xe {GPU}: [drm] GT0: HuC firmware xe/huc.bin: fetch failed with error -2",
+                f"xe {GPU}: [drm] *ERROR* GT0: Failed to initialize uC (-EINVAL)",
+            ),
+            "GPU935",
+            "Failed to initialize uC",  # the error, not the warning before it
+        ),
+    ],
+)
+def test_a_failure_is_one_finding_with_its_first_message(log: tuple[str, ...], code: str, reason: str) -> None:
+    _, (found,) = check_log([f"[    1.000000] {line}" for line in (*HOST, *log)], "log")
+    assert (found.code, found.place, found.severity) == (code, f"log {GPU}", "error")
+    assert reason in found.message
+
+
+def test_a_reason_without_address_is_that_of_no_other_driver() -> None:
+    reason = "[drm:amdgpu_get_bios [amdgpu]] *ERROR* Unable to locate a BIOS ROM"
+    failure = f"nvidia: probe of {GPU} failed with error -1"
+    assert codes(*HOST, reason, failure) == ["GPU860 log", f"GPU854 log {GPU}"]
+
+
+def test_a_late_transaction_before_a_reset_is_no_failed_one() -> None:
+    pending = "timed out waiting for pending transaction; performing function level reset anyway"
+    _, (found,) = check_log([f"[    1.000000] {line}" for line in (*HOST, f"vfio-pci {GPU}: {pending}")], "log")
+    assert (found.code, found.severity) == ("GPU769", "warning")
+    assert "gave up" not in found.message

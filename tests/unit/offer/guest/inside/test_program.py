@@ -103,7 +103,7 @@ def test_a_report_is_for_guests_with_gpus_or_a_promise(
     [
         (1, "g1.a100.2", {"count": 1, "ids": []}),
         (0, "g1.a100.2", {"count": 0, "ids": []}),
-        (None, "g1.a100.2", {"count": 2, "ids": ["10de:20b5"]}),
+        (None, "g1.a100.2", {"count": 2, "ids": ("10de:20b5",)}),
         (None, "other", None),
         (None, None, None),
     ],
