@@ -281,8 +281,32 @@ def test_a_module_that_loads_later_was_not_refused() -> None:
 
 
 def test_cloud_init_reports_for_the_programs_that_it_runs() -> None:
-    failed = "Error! Bad return status for module build on kernel: 6.8.0-45-generic (x86_64)"
+    failed = "Consult /var/lib/dkms/nvidia/550.90.07/build/make.log for more information."
     assert [event.code for event in events([f"[   20.1] cloud-init[900]: {failed}"])] == ["GPU931"]
+
+
+@pytest.mark.parametrize("program", ["dkms[7]", "dkms.systemd[7]", "akmods[7]", "akmodsbuild[7]", "cloud-init[900]"])
+@pytest.mark.parametrize(("module", "found"), [("nvidia-current/550.90", ["GPU931"]), ("zfs/2.2.2", [])])
+def test_builds_of_modules_of_gpus_only(program: str, module: str, found: list[str]) -> None:
+    for text in (
+        f"Consult /var/lib/dkms/{module}/build/make.log for more information.",
+        f"Building rpms failed; see /var/cache/akmods/{module}-1-for-6.18.8-200.fc43.x86_64.failed.log for details",
+    ):
+        assert [event.code for event in events([f"Nov 29 14:20:01 vm {program}: {text}"])] == found
+
+
+@pytest.mark.parametrize(
+    ("where", "address"),
+    [
+        ("GPU0000:65:00.0", ADDRESS),
+        ("GPU 0000:65:00.0", ADDRESS),
+        ("GPU3: 0000:65:00.0", ADDRESS),
+        ("GPU2", None),
+    ],
+)
+def test_the_gpu_of_which_nvidia_smi_gets_no_handle(where: str, address: str | None) -> None:
+    (event,) = events([f"Unable to determine the device handle for {where}: Unknown Error"])
+    assert (event.code, event.address) == ("GPU860", address)
 
 
 def test_other_programs_only_quote() -> None:
