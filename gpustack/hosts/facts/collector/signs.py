@@ -30,10 +30,9 @@ LOST = ("xid-", "power-state", "reset-failed")
 FAILURES = ("init-failed", "probe-failed")
 STARTS = ("init-failed", "firmware-failed", "probe-failed")
 """That a driver did not start a GPU or a controller of one. The first message has the reason."""
-_CHAINS = {
-    n: own for own in (STARTS, ("reset-failed", "power-state"), ("module-unbuilt", "module-absent")) for n in own
-}
-"""The names of events of which the first at a place is the reason of the others; the last name is no reason."""
+_WEAK = ("probe-failed", "power-state", "module-absent", "xid-109", "xid-119", "xid-120", "xid-143")
+_CHAINS = {n: own for own in (STARTS, LOST[1:], ("module-unbuilt", _WEAK[2]), ("xid-79", *_WEAK[3:])) for n in own}
+"""The names of events of which the first at a place is the reason of the others; a weak one is no reason."""
 CONSEQUENCES = ("task-hung", "nvml-mismatch", "driver-absent", "containers-failed")
 """The signs that programs above the driver fail, of which any other failure is the cause."""
 
@@ -121,9 +120,9 @@ def effects(failures: Iterable[Tuple[Optional[str], str, Optional[str]]]) -> Set
     """
     errors = [(a, n) for a, n, severity in failures if n in FAILURES or (severity == "error" and n in _CHAINS)]
     reasons: Dict[Tuple[Optional[str], Tuple[str, ...]], str] = {}
-    for address, name in sorted(errors, key=lambda one: one[1] == _CHAINS[one[1]][-1]):
+    for address, name in sorted(errors, key=lambda one: one[1] in _WEAK):
         reasons.setdefault((address, _CHAINS[name]), name)
-    return {(address, name) for address, name in errors if reasons[address, _CHAINS[name]] != name}
+    return {(address, name) for address, name in errors if reasons[address, _CHAINS[name]] not in (name, *_WEAK)}
 
 
 def full_address(text: Optional[str]) -> Optional[str]:

@@ -224,6 +224,23 @@ GPU = "0000:88:00.0"
             "GPU935",
             "Failed to initialize uC",  # the error, not the warning before it
         ),
+        (
+            (
+                f"NVRM: Xid (PCI:{GPU[:-2]}): 119, pid=1, name=X, Timeout after 45s of waiting for RPC response",
+                f"NVRM: Xid (PCI:{GPU[:-2]}): 79, GPU has fallen off the bus.",
+                f"NVRM: Xid (PCI:{GPU[:-2]}): 143, Failed to start GSP",
+            ),
+            "GPU915",
+            "fallen off the bus",
+        ),
+        (
+            (
+                f"NVRM: Xid (PCI:{GPU[:-2]}): 109, pid=1, name=X, errorString CTX SWITCH TIMEOUT, Info 0x18c003",
+                f"NVRM: Xid (PCI:{GPU[:-2]}): 119, pid=1, name=X, Timeout after 45s of waiting for RPC response",
+            ),
+            "GPU913",
+            "(messages: 2)",
+        ),
     ],
 )
 def test_a_failure_is_one_finding_with_its_first_message(log: tuple[str, ...], code: str, reason: str) -> None:
