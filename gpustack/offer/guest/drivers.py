@@ -54,9 +54,8 @@ class OperatorPin:
 def recommended(driver: NvidiaDriver) -> tuple[int, str] | None:
     """The recommended branch, and its kernel modules; None if no known branch serves the models."""
     served = [entry for entry in data_table("guest_drivers.toml")["branch"] if _modules(driver, entry["number"])]
-    served.sort(key=lambda entry: (entry["support"] == "long-term", entry["number"]))
-    branch = served[-1]["number"] if served else None
-    return None if branch is None else (branch, _modules(driver, branch)[0])
+    best = max(served, key=lambda entry: (entry["support"] == "long-term", entry["number"]), default=None)
+    return (best["number"], _modules(driver, best["number"])[0]) if best else None
 
 
 def installations(needs: GuestRequirement) -> tuple[Installation, ...]:

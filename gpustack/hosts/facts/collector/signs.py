@@ -103,8 +103,8 @@ class Event(NamedTuple):
 
 def is_of_absent(sign: str, text: str, vendors: Set[str]) -> bool:
     """Whether a message is about the module of a vendor without a GPU here: images list modules for many cards."""
-    vendor = _vendor("nvidia" if sign in CONSEQUENCES[1:] else text if sign.startswith("module-") else "")
-    return vendor is not None and vendor not in vendors
+    named = "nvidia" if sign in CONSEQUENCES[1:] else text if sign.startswith("module-") else ""
+    return _vendor(named) not in (None, *vendors)
 
 
 def _vendor(text: str) -> Optional[str]:
@@ -331,6 +331,7 @@ class _Reading:
         self._known: Dict[Tuple[str, ...], Any] = {}
         self._present: Set[str] = set()
         self._signs = 0
+        self._unplaced: List[Tuple[Any, ...]] = []
         self._words = [set(TOKEN.findall(line.text)) for line in lines]
 
     def events(self) -> List[Event]:
@@ -343,7 +344,7 @@ class _Reading:
             for start in range(max(done + 1, self._start(number)), number + 1):
                 done = start
                 self._read(start)
-        found = list(_with_places(list(self._events.values())))
+        found = list(self._events.values())
         placed = {(event.code, event.earlier) for event in found if event.address and event.code}
         # The same failure in a message without address is no second one.
         return [event for event in found if event.address or (event.code, event.earlier) not in placed]
@@ -410,6 +411,7 @@ class _Reading:
         for key in [key for key in self._events if key[-1] != "earlier"]:
             self._events[(*key, "earlier")] = self._events.pop(key)._replace(earlier=True)
         self._signs = sum(event.code is not None for event in self._events.values())
+        self._unplaced = []
 
     def _add(self, number: int, row: Row, match: Match[str], text: str) -> None:
         kind, time = row.get("kind", "sign"), self._lines[number].time
@@ -441,6 +443,8 @@ class _Reading:
             address,
             *(values.get(name) for name in ("bar", "file", "card", "number", "product", "name")),
         )
+        if address and kind in FAILURES:
+            self._place(address, _vendor(message))
         before = self._events.get(key)
         if before is not None:
             event = event._replace(first=before.first, count=before.count + 1)
@@ -448,18 +452,19 @@ class _Reading:
                 event = event._replace(message=before.message, severity=before.severity)
         elif self._signs >= MOST_EVENTS if event.code else len(self._events) >= MOST_HARMLESS:
             return
+        elif address is None and event.name in STARTS:
+            self._unplaced.append(key)
         self._signs += before is None and event.code is not None
         self._events[key] = event
         self._present.add(event.sign)
 
-
-def _with_places(events: List[Event]) -> Iterator[Event]:
-    """The events; the reason of a failed start that has no address gets that of the next failure of the same driver."""
-    for number, event in enumerate(events):
-        driver = _vendor(event.message) if event.address is None and event.name in STARTS else None
-        failures = (e for e in events[number:] if driver and e.kind in FAILURES and e.address)
-        places = (e.address for e in failures if (e.earlier, _vendor(e.message)) == (event.earlier, driver))
-        yield event._replace(address=next(places, event.address))
+    def _place(self, address: str, vendor: Optional[str]) -> None:
+        """Give the reasons of a failed start that have no address that of the failure that follows them."""
+        for key in [key for key in self._unplaced if key in self._events]:
+            if vendor and _vendor(self._events[key].message) == vendor:
+                self._unplaced.remove(key)
+                reason = self._events.pop(key)._replace(address=address)
+                self._events.setdefault((*key[:2], address, *key[3:]), reason)
 
 
 def _ends(row: Row, address: Optional[str], values: Dict[str, str], event: Event) -> bool:

@@ -38,8 +38,9 @@ def problems(facts: Dict[str, Any], expected: Optional[Dict[str, Any]] = None) -
     """
     gpus = facts["gpus"] or []
     events = list(_relevant(facts["events"] or [], facts["gpus"]))
-    later = effects((*_failure(event), event.get("severity")) for event in events)
-    events = [event for event in events if _failure(event) not in later]
+    named = [((event["address"], event.get("sign") or event["kind"]), event) for event in events]
+    later = effects((*name, event.get("severity")) for name, event in named)
+    events = [event for name, event in named if name not in later]
     explained = _explained(events, gpus)
     return [
         *_counted(facts, expected),
@@ -98,10 +99,6 @@ def _below(event: Dict[str, Any], gpus: Optional[List[Dict[str, Any]]]) -> Optio
             address: str = gpu["address"]
             return address
     return None
-
-
-def _failure(event: Dict[str, Any]) -> Tuple[Optional[str], str]:
-    return event["address"], event.get("sign") or event["kind"]
 
 
 def _of_signs(events: List[Dict[str, Any]], explained: Set[Optional[str]]) -> Iterator[Problem]:

@@ -309,6 +309,14 @@ def test_the_gpu_of_which_nvidia_smi_gets_no_handle(where: str, address: str | N
     assert (event.code, event.address) == ("GPU860", address)
 
 
+def test_thousands_of_failed_starts_are_placed_in_linear_time() -> None:
+    reason, failure = "NVRM: Can't find an IRQ for your NVIDIA card!", "nvidia: probe of {} failed with error -1"
+    addresses = [f"0000:{n // 256:02x}:{n % 32:02x}.{n // 32 % 8}" for n in range(2000)]
+    found = events([text for address in addresses for text in (reason, failure.format(address))])
+    assert {event.address for event in found} <= set(addresses)
+    assert {event.kind for event in found} == {"init-failed", "probe-failed"}
+
+
 def test_other_programs_only_quote() -> None:
     assert not events([f"Nov 24 05:54:02 gpu01 sshd[1]: {RESET}", f"[    5.1] myprogram[612]: {RESET}"])
     assert events(["Nov 24 05:54:02 vm nvidia-gridd[612]: Failed to acquire license from license.example (Error: 1)"])
