@@ -228,7 +228,8 @@ def make_directory(path: Path, mode: int = 0o700) -> None:
     """
     if not path.is_dir():
         make_directory(path.parent, mode)
-        path.mkdir(mode=0o700, exist_ok=True)
+        with contextlib.suppress(FileExistsError):  # if it is no directory, opening it fails
+            path.mkdir(mode=0o700)
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         os.fchmod(descriptor, mode)
         os.close(descriptor)

@@ -21,7 +21,7 @@ from gpustack.cli.options import option, positive
 from gpustack.cli.progress import ProgressListener, progress
 from gpustack.connect.playbooks.inventory import inventory_of, inventory_of_this_machine, limit_of
 from gpustack.connect.playbooks.record import HostRecord, RunOutcome
-from gpustack.connect.playbooks.results import RunResults, save
+from gpustack.connect.playbooks.results import RunResults, place_for, save
 from gpustack.connect.playbooks.run import Call, as_files, configuration, play
 from gpustack.connect.playbooks.show import line, problems, states, summary, verdict
 from gpustack.prepare.host.results import seen
@@ -127,8 +127,9 @@ class Play(Results):
             inventory, limit = self._inventory(parsed_args, directory)
             name = f"{self.playbook}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{os.getpid()}.log"
             default = state_dir() / "log" / name
-            self._log, self._record = parsed_args.log or default, parsed_args.record or default.with_suffix(".json")
+            self._log = parsed_args.log or default
             make_log(self._log)
+            self._record = place_for(parsed_args.record or default.with_suffix(".json"), self.playbook)
             self._run = RunResults(playbook=self.playbook, specs=specs, hosts=())
             self._call = Call(
                 playbook=self.playbook,

@@ -141,7 +141,7 @@ def for_host(
     module_answer: object,
     kolla: bool = False,
     restart: str = "changed",
-    limit: str = "all",
+    named: bool = False,
 ) -> NovaHostResult:
     """The file of one host, and the commands that restart the services that read it.
 
@@ -151,7 +151,7 @@ def for_host(
         (:class:`gpustack.configure.plugin_api.Answer`).
     :param kolla: whether the services run in containers of kolla-ansible.
     :param restart: ``changed``, ``always`` or ``never``.
-    :param limit: Ansible's ``--limit``: a compute host that neither it nor the spec names is left out.
+    :param named: whether the operator names the host; a compute host that the spec lacks too is left out.
     :raises NovaConfigError: when the result of the module is malformed.
     """
     if unknown := decided.get("unknown", {}).get(hostname):
@@ -159,7 +159,7 @@ def for_host(
     hosts = [_host(hostname, facts)] if facts else []
     spec = load_spec(Path(spec_path), hosts)
     if hosts and list(services) == ["compute"] and not patterns_for(spec, hostname):
-        text = left_out(spec, spec_path, hostname, limit)
+        text = left_out(spec, spec_path, hostname, named=named)
         about: TaskResult = {"text": text} if text else reported([not_in_spec(spec, hostname)])
         return {**_NOTHING, **about}
     config = _decided_config(spec, decided, hostname, services)

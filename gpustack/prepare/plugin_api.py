@@ -128,7 +128,7 @@ def plan(
     adopt: bool = False,
     live: bool = False,
     trial: int | None = None,
-    limit: str = "all",
+    named: bool = False,
 ) -> HostPlanResult | TaskResult:
     """Plan a host. If the spec lacks it and the operator does not name it, its plan is empty.
 
@@ -138,7 +138,7 @@ def plan(
     :param adopt: whether to replace existing manual configuration.
     :param live: whether to bind on the running host instead of a reboot, where possible.
     :param trial: the time limit of a trial boot of new kernel arguments, in seconds; None for no trial.
-    :param limit: Ansible's ``--limit``, which may name the host.
+    :param named: whether the operator names the host, not only a pattern that matches it.
     :raises gpustack.base.errors.GpustackError: when the spec or the facts can't be used.
     """
     if trial is not None and trial < 1:
@@ -146,7 +146,7 @@ def plan(
         raise UsageError(f"a trial boot of {trial} s ends before the host has started", remedy=remedy)
     host = _host(facts, hostname)
     spec = _spec(spec_path, host)
-    if text := left_out(spec, spec_path, hostname, limit):
+    if text := left_out(spec, spec_path, hostname, named=named):
         empty = _result(host, HostPlan(host=hostname, gpus=(), findings=(), refused=False))
         return {**empty, "text": text, "prove": False}
     planned = plan_host(spec, host, adopt=adopt, live=live, trial=trial)
@@ -237,7 +237,7 @@ def verify(
     hostname: str,
     *,
     trial: bool = False,
-    limit: str = "all",
+    named: bool = False,
 ) -> VerificationResult | TaskResult:
     """Verify a running host.
 
@@ -247,10 +247,10 @@ def verify(
     """
     host = _host(facts, hostname)
     spec = _spec(spec_path, host)
-    if text := left_out(spec, spec_path, hostname, limit):
+    if text := left_out(spec, spec_path, hostname, named=named):
         return {"text": text}
     verified = prove.verify_host(spec, host, checked_images(initramfs, hostname), trial=trial)
-    return _verified(verified, READY, f"{hostname} is not ready")
+    return _verified(verified, READY, "not ready")
 
 
 def verify_next(spec_path: str, facts: Mapping[str, Any], hostname: str) -> VerificationResult | TaskResult:
@@ -260,7 +260,7 @@ def verify_next(spec_path: str, facts: Mapping[str, Any], hostname: str) -> Veri
     """
     host = _host(facts, hostname)
     verified = prove.verify_next(_spec(spec_path, host), host)
-    summary = f"{hostname} is not rebooted: its commands have run, and its next boot would not have its arguments"
+    summary = "not rebooted: its commands have run, and its next boot would not have its arguments"
     return _verified(verified, BOOTABLE, summary)
 
 
@@ -272,7 +272,7 @@ def verify_undone(
     :raises gpustack.base.errors.GpustackError: when the facts can't be used.
     """
     verified = undone.verify_undone(_host(facts, hostname), checked_images(initramfs, hostname))
-    return _verified(verified, UNDONE, f"{hostname} is not as it was before gpustack")
+    return _verified(verified, UNDONE, "not as it was before gpustack")
 
 
 def _verified(verified: Verification, verdicts: tuple[str, str], summary: str) -> VerificationResult | TaskResult:

@@ -15,10 +15,8 @@ spec's own, then those of patterns in the order of the file, then those of the h
 from __future__ import annotations
 
 import enum
-import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, StrictBool
@@ -26,7 +24,6 @@ from pydantic import AfterValidator, BeforeValidator, Field, StrictBool
 from gpustack.base import hostnames
 from gpustack.base.by_key import by_key
 from gpustack.base.errors import SpecError, UsageError
-from gpustack.base.files import read_text
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.spec import attributes
 from gpustack.spec.deployment import Deployment
@@ -344,14 +341,12 @@ def patterns_for(spec: Spec, hostname: str) -> tuple[str, ...]:
     return tuple(keys)
 
 
-def left_out(spec: Spec, path: str, hostname: str, limit: str) -> str:
-    """The text about a host that neither the spec nor Ansible's ``--limit`` names; empty for another one.
+def left_out(spec: Spec, path: str, hostname: str, *, named: bool) -> str:
+    """The text about a host that neither the spec nor the operator names; empty for another one.
 
     :param path: that of the spec.
-    :param limit: patterns, or ``@`` and a file of them.
     """
-    named = read_text(Path(limit[1:])).split() if limit.startswith("@") else re.split("[,:]", limit)
-    return "" if hostname in named or patterns_for(spec, hostname) else f"{hostname}: not in {path}, left out"
+    return "" if named or patterns_for(spec, hostname) else f"{hostname}: not in {path}, left out"
 
 
 def not_in_spec(spec: Spec, hostname: str) -> Finding:

@@ -74,7 +74,7 @@ class ActionModule(Base):
             module_answer=self.plain(module_answer),
             kolla=args["kolla"],
             restart=args["restart"],
-            limit=str(task_vars.get("ansible_limit") or "all"),
+            named=self.is_named(task_vars),
         )
         if outcome.get("failed") or not outcome["restart"] or "compute" not in outcome["services"] or not args["runs"]:
             return outcome

@@ -29,8 +29,7 @@ class ActionModule(Base):
         """Plan the host of the task."""
         modes = {name: args[name] for name in ("adopt", "live", "trial")}
         facts = self.with_groups(args["facts"], task_vars)
-        limit = str(task_vars.get("ansible_limit") or "all")
-        planned = plugin_api.plan(args["spec"], facts, args["hostname"], **modes, limit=limit)
+        planned = plugin_api.plan(args["spec"], facts, args["hostname"], **modes, named=self.is_named(task_vars))
         # With these the role decides whether its next run needs another plan.
         settings = {"settings": task_vars.get("gpustack_settings")}
         return planned if planned.get("failed") else cast("TaskResult", {**planned, **settings})

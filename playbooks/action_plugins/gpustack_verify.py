@@ -30,5 +30,6 @@ class ActionModule(Base):
         facts = self.with_groups(args["facts"], task_vars)
         if args["next"]:
             return plugin_api.verify_next(spec, facts, hostname)
-        limit = str(task_vars.get("ansible_limit") or "all")
-        return plugin_api.verify(spec, facts, args["initramfs"], hostname, trial=args["trial"], limit=limit)
+        return plugin_api.verify(
+            spec, facts, args["initramfs"], hostname, trial=args["trial"], named=self.is_named(task_vars)
+        )

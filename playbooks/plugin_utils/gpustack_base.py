@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
+import re
 import sys
 import uuid
 from collections.abc import Mapping
@@ -43,6 +44,7 @@ if installed != VERSION:
         f"the collection in {Path(__file__).parents[2]}: Ansible then uses the one in the directory that "
         "`gpustack playbook path` prints"
     )
+from gpustack.base.files import read_text  # noqa: E402
 from gpustack.base.task_results import TaskResult  # noqa: E402
 from gpustack.prepare.plugin_api import facts_refusal, reserved, spec_seen  # noqa: E402
 
@@ -116,6 +118,13 @@ class ActionModule(ActionBase):
         """The facts of a host with its groups in the inventory; a host can't name its own."""
         groups = ActionModule.plain(variables.get("group_names") or ())
         return {**ActionModule.plain(facts), "inventory_groups": [name for name in groups if name != "ungrouped"]}
+
+    @staticmethod
+    def is_named(task_vars: Mapping[str, Any]) -> bool:
+        """Whether ``--limit`` names the task's host: in the inventory, where its name in the spec may differ."""
+        limit = str(task_vars.get("ansible_limit") or "all")
+        names = read_text(Path(limit[1:])).split() if limit.startswith("@") else re.split("[,:]", limit)
+        return task_vars.get("inventory_hostname") in names
 
     def of_play(self, task_vars: Mapping[str, Any]) -> Mapping[str, Any]:
         """The variables with which Ansible reads the play itself: of no host."""

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from gpustack import __version__
 from gpustack.base.by_key import by_key
 from gpustack.base.errors import JournalError
-from gpustack.base.files import file_errors, make_directory, own_name, read_text, write_atomic
+from gpustack.base.files import file_errors, make_directory, own_name, read_text, refuse_unwritable, write_atomic
 from gpustack.base.text import listed, printable
 from gpustack.base.validation import problem
 from gpustack.connect.playbooks.record import HostRecord, RunOutcome
@@ -22,6 +22,7 @@ from gpustack.connect.playbooks.record import HostRecord, RunOutcome
 _MOST = 256 << 20
 LEFT_BY = "name records of runs, which `gpustack host apply --record FILE` or GPUSTACK_RECORD leave"
 """The remedy for a file that is no record."""
+_UNWRITTEN = "the record of the run can't be written"
 _MISSING = "in no record: did its part of the inventory run, and leave a record?"
 
 
@@ -63,6 +64,19 @@ def _adapter() -> TypeAdapter[RunResults]:
     return TypeAdapter(RunResults)
 
 
+def place_for(place: Path, playbook: str) -> Path:
+    """The file of a record, in a directory with a name of its own. Checks before a run that it can be written.
+
+    :raises JournalError: if it can't; nothing but missing directories is created.
+    """
+    place = own_name(place, f"gpustack-{playbook}")
+    remedy = "name another file with --record"
+    with file_errors(JournalError, _UNWRITTEN, place, state="nothing was done", remedy=remedy):
+        make_directory(place.parent)
+        refuse_unwritable(place)
+    return place
+
+
 def save(results: RunResults, place: Path) -> Path:
     """Write a record, into a directory with a name of its own.
 
@@ -72,7 +86,7 @@ def save(results: RunResults, place: Path) -> Path:
     place = own_name(place, f"gpustack-{results.playbook}")
     hosts = tuple(replace(host, task="", details="", failure=None) for host in results.hosts)
     text = _adapter().dump_json(replace(results, hosts=hosts)).decode()
-    with file_errors(JournalError, "the record of the run can't be written", place):
+    with file_errors(JournalError, _UNWRITTEN, place):
         make_directory(place.parent)
         write_atomic(place, f"{text}\n", mode=0o600)
     return place

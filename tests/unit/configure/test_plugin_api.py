@@ -50,20 +50,20 @@ def test_malformed_facts_stop_all_hosts_and_name_the_hosts(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("services", "limit", "failed", "files"),
+    ("services", "named", "failed", "files"),
     [
-        (("compute",), "all", False, 0),
-        (("compute",), "racks:gpu01", True, 0),
-        (("api",), "all", False, 1),  # a controller has no GPUs
-        (("compute", "api"), "all", False, 1),
+        (("compute",), False, False, 0),
+        (("compute",), True, True, 0),
+        (("api",), False, False, 1),  # a controller has no GPUs
+        (("compute", "api"), False, False, 1),
     ],
 )
 def test_a_compute_host_that_the_spec_lacks_is_left_out(
-    tmp_path: Path, services: tuple[str, ...], limit: str, failed: bool, files: int
+    tmp_path: Path, services: tuple[str, ...], named: bool, failed: bool, files: int
 ) -> None:
     answer = {"files": [GOOD], "units": [], "pending": []}
     spec = SPEC.replace("gpu01:", "gpu02:")
-    result = decide(tmp_path, answer, services, text=spec, limit=limit)
+    result = decide(tmp_path, answer, services, text=spec, named=named)
     assert (result.get("failed", False), len(result["write"])) == (failed, files)
     if not files:
         assert ("GPU100" if failed else "gpu01: not in ") in result["text"]

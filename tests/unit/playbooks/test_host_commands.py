@@ -133,6 +133,21 @@ def test_hosts_of_another_name_in_the_spec(place: Place, gpustack, capfd: pytest
     assert main(["host", "plan", "gpustack.yaml", "-i", "inventory.json"]) == 0
     assert capfd.readouterr().out.startswith("talk: needs a reboot")
     assert main(["host", "results", "record.json"]) == 0, "no host of the spec is missing"
+    code, out, _ = gpustack("apply", "gpustack.yaml", "talk", "--check")
+    assert (code, out.splitlines()[-1]) == (13, "talk: refused (GPU100)"), "the operator names it"
+
+
+@pytest.mark.parametrize("command", [("apply", "--yes"), ("verify",)])
+def test_a_record_that_cannot_be_written_is_an_error_before_the_first_host(
+    place: Place, gpustack, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    root = place.add("talk")
+    before = tree(root)
+    (tmp_path / "file").touch()
+    code, out, err = gpustack(*command, "gpustack.yaml", "--record", "file/a.json")
+    assert (code, out, tree(root)) == (15, "", before)
+    assert "file/a.json: the record of the run can't be written: Not a directory; nothing was done" in err
+    assert "name another file with --record" in err
 
 
 def test_what_goes_wrong_has_its_exit_code(place: Place, gpustack, tmp_path: Path) -> None:

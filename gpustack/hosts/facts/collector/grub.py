@@ -3,7 +3,8 @@
 import re
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
-from .limits import TEXT_LIMIT
+from .kernel import EFIVARS, GLOBAL
+from .limits import TEXT_LIMIT, VALUE_LIMIT
 from .mounts import mount_of
 from .reader import HostRoot
 
@@ -108,12 +109,25 @@ def expanded(text: str, variables: Dict[str, str]) -> str:
 
 
 def grub_configuration(host: HostRoot) -> Optional[str]:
-    """The path of ``grub.cfg``; on some EFI systems it is only on the EFI system partition."""
+    """The path of ``grub.cfg``; on some EFI systems it is only on the EFI system partition.
+
+    A migration to another distribution leaves the old one's directory there. The one that the firmware booted from is
+    used, else the one whose ``grubenv`` is in use.
+    """
     for directory in GRUB_DIRECTORIES:
         if host.exists(directory + "/grub.cfg"):
             return directory + "/grub.cfg"
-    for vendor in host.names("/boot/efi/EFI"):
-        path = f"/boot/efi/EFI/{vendor}/grub.cfg"
-        if host.exists(path):
-            return path
-    return None
+    booted, linked = _booted(host), host.link("/boot/grub2/grubenv") or ""
+
+    def rank(vendor: str) -> Tuple[bool, bool]:
+        return f"\\efi\\{vendor}\\".lower().encode("utf-16-le") not in booted, f"/{vendor}/grubenv" not in linked
+
+    paths = [f"/boot/efi/EFI/{vendor}/grub.cfg" for vendor in sorted(host.names("/boot/efi/EFI"), key=rank)]
+    return next(filter(host.exists, paths), None)
+
+
+def _booted(host: HostRoot) -> bytes:
+    """The firmware's entry of this boot, in lower case: its device path has the boot loader's path in UTF-16."""
+    current = (host.data(f"{EFIVARS}/BootCurrent-{GLOBAL}", VALUE_LIMIT) or b"")[4:6]
+    entry = f"Boot{int.from_bytes(current, 'little'):04X}-{GLOBAL}"
+    return (host.data(f"{EFIVARS}/{entry}", VALUE_LIMIT) or b"").lower() if current else b""

@@ -9,7 +9,9 @@ from .limits import CONTROL_BUT_TAB, LINE_LIMIT, MODULE_NAME, RELEASE, VALUE_LIM
 from .reader import HostRoot
 
 EFIVARS = "/sys/firmware/efi/efivars"
-SECURE_BOOT = "SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+GLOBAL = "8be4df61-93ca-11d2-aa0d-00e098032b8c"
+"""The vendor of the firmware's own variables."""
+SECURE_BOOT = f"SecureBoot-{GLOBAL}"
 
 
 def secure_boot(host: HostRoot) -> Optional[bool]:

@@ -69,6 +69,8 @@ def contradictions(host: Host, options: Options, other: Elsewhere) -> Iterator[t
         del sticky["amd_iommu"]
     elif kind(host) == "amd":
         del switches[INTEL_IOMMU]
+    elif kind(host) == "arm":  # all of them are parameters of x86
+        sticky, switches = {}, {}
     for name, reasons in sticky.items():
         for word, argument, place in _words(other, name):
             for beginning, reason in reasons.items():

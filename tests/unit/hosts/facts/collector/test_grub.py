@@ -72,3 +72,34 @@ def test_an_environment_on_the_efi_system_partition(tmp_path: Path) -> None:
     root.write("/proc/self/mountinfo", f"{MOUNTS}30 24 8:1 / /boot/efi rw - vfat /dev/sda1 rw\n")
     root.write("/sys/dev/block/8:1/size", "1\n")
     assert environment(root)["filesystem"] == "vfat"
+
+
+@pytest.mark.parametrize(
+    ("booted", "linked", "vendor"),
+    [
+        ("\\EFI\\rocky\\shimx64.efi", "centos", "rocky"),
+        ("\\EFI\\CENTOS\\SHIMX64.EFI", "rocky", "centos"),
+        ("\\EFI\\BOOT\\BOOTX64.EFI", "rocky", "rocky"),
+        (None, "rocky", "rocky"),
+        (None, None, "centos"),
+    ],
+)
+def test_the_menu_after_a_migration(tmp_path: Path, booted: str | None, linked: str | None, vendor: str) -> None:
+    """migrate2rocky and almalinux-deploy leave the directory of CentOS on the EFI system partition."""
+    root = SysRoot(tmp_path).host(secure_boot=True).kernel().write("/boot/efi/EFI/BOOT/BOOTX64.EFI", b"MZ")
+    for name in ("centos", "rocky"):
+        root.write(f"/boot/efi/EFI/{name}/grub.cfg", "blscfg\n")
+        root.write(f"/boot/efi/EFI/{name}/grubenv", f"kernelopts=root=/dev/{name} ro\n")
+    root.write("/boot/loader/entries/4a-5.conf", "title Rocky\nlinux /vmlinuz-5\noptions $kernelopts\n")
+    if linked:
+        root.link("/boot/grub2/grubenv", f"../efi/EFI/{linked}/grubenv")
+    if booted:
+        variables = "/sys/firmware/efi/efivars/Boot{}-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+        root.write(variables.format("Current"), b"\x06\0\0\0\x0b\0")
+        description = "Linux\0".encode("utf-16-le")
+        path = f"{booted}\0".encode("utf-16-le")
+        node = b"\x04\x04" + (4 + len(path)).to_bytes(2, "little") + path
+        root.write(variables.format("000B"), b"\7\0\0\0\1\0\0\0\1\0" + description + node)
+    facts = collect(str(root.path))["boot"]
+    assert facts["environment"]["path"] == f"/boot/efi/EFI/{vendor}/grubenv"
+    assert [entry["arguments"] for entry in facts["entries"]] == [f"root=/dev/{vendor} ro"]
