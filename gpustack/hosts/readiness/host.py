@@ -15,7 +15,8 @@ from gpustack.hosts.readiness import isolation
 GROUPS = "/sys/kernel/iommu_groups"
 """The kernel's directory of IOMMU groups."""
 
-_IOMMU_TABLES = {"x86_64": "DMAR or IVRS", "aarch64": "IORT"}
+_OF_ARM = "IORT"  # describes interrupts as well, so servers without an SMMU have it
+_IOMMU_TABLES = {"x86_64": "DMAR or IVRS", "aarch64": _OF_ARM}
 _X86 = (None, "x86_64")
 _XEN = frozenset({"xenfs", "xen_privcmd"})  # loaded under Xen only
 _OR_NONE = "a machine without it can't give GPUs to guests"
@@ -26,6 +27,7 @@ _FIRMWARE = {
 }
 _OTHER_FIRMWARE = f"see the machine's manual for how its IOMMU is switched on, then scan again; {_OR_NONE}"
 _NO_GROUPS = "the kernel made no IOMMU groups, and the firmware announces none"
+_NO_SMMU = "the kernel made no IOMMU groups, and found no SMMU in the firmware's IORT table"
 _TRUSTED = "only for guests that are trusted: options.allow_unsafe_interrupts in the spec"
 _REMAPPING = (
     "switch interrupt remapping (x2APIC) on in the firmware setup, or remove intremap=off and nointremap from the "
@@ -56,7 +58,7 @@ def _iommu(host: Host) -> Iterator[Finding]:
     if not iommu_active(host):
         if unreadable(host, GROUPS):
             return  # READINESS_UNKNOWN reports it, for each GPU
-        if announced := iommu.acpi_tables or iommu.units:
+        if announced := [table for table in iommu.acpi_tables if table != _OF_ARM] or iommu.units:
             firmware = f"though the firmware declares it ({', '.join(announced)})"
         elif unreadable(host, "/sys/firmware/acpi/tables"):
             firmware = "and whether the firmware declares it could not be read"
@@ -78,6 +80,8 @@ def _no_iommu(host: Host) -> Finding:
         return finding(Code.IOMMU_UNKNOWN, place=place, where=location)
     if is_virtual_machine(host):
         return finding(Code.VIRTUAL_MACHINE_WITHOUT_IOMMU, place=place)
+    if host.iommu.acpi_tables:
+        return finding(Code.NO_IOMMU, place=place, why=_NO_SMMU, advice=_OTHER_FIRMWARE)
     if not is_x86 and not host.iommu.tables_listed:
         return finding(Code.NO_IOMMU, place=place, why=_NO_GROUPS, advice=_OTHER_FIRMWARE)
     tables = _IOMMU_TABLES.get(host.architecture or "x86_64", "IOMMU")

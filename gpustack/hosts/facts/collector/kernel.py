@@ -83,11 +83,13 @@ def interrupt_remapping(interrupts: str) -> Optional[bool]:
 
     With remapping, the chip names of I/O APIC and PCI MSI interrupts start with ``IR-`` (``IR-IO-APIC``,
     ``IR-PCI-MSI``, ``IR-PCI-MSIX-0000:01:00.0``), on Intel (``drivers/iommu/intel/irq_remapping.c``) and AMD
-    (``drivers/iommu/amd/iommu.c``). ACPI tables only show the firmware's support, and the kernel log may be gone.
+    (``drivers/iommu/amd/iommu.c``). Arm's ITS isolates the MSIs of each device (``ITS-MSI``, ``ITS-PCI-MSIX-…``;
+    ``drivers/irqchip/irq-gic-v3-its.c``, ``IRQ_DOMAIN_FLAG_ISOLATED_MSI``). ACPI tables only show the firmware's
+    support, and the kernel log may be gone.
 
     :returns: ``None`` if there are no such interrupts, as on other architectures.
     """
-    if re.search(r"\sv?IR-(?:IO-APIC|PCI-MSI)", interrupts):
+    if re.search(r"\s(?:v?IR-(?:IO-APIC|PCI-MSI)|ITS-(?:PCI-)?MSI)", interrupts):
         return True
     return False if re.search(r"\s(?:IO-APIC|PCI-MSI)", interrupts) else None
 

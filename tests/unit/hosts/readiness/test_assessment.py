@@ -376,6 +376,7 @@ def test_the_argument_that_switched_it_off_is_named():
         ({"cpu": {**INTEL, "flags": ["vmx"]}}, "VT-d", "AMD-Vi"),
         ({"cpu": {"vendor": "AuthenticAMD", "flags": ["svm"]}}, "AMD-Vi", "VT-d"),
         ({"architecture": "aarch64"}, "IORT", "VT-d"),
+        ({"architecture": "aarch64", "iommu": {**NONE, "acpi_tables": ["IORT"]}}, "found no SMMU", "VT-d"),
         ({"architecture": "ppc64le", "iommu": NONE}, "IOMMU groups", "VT-d"),
     ],
 )

@@ -61,6 +61,9 @@ def test_an_intel_and_an_amd_iommu(tmp_path: Path) -> None:
         ("  31:   0  222 PCI-MSIX-0000:00:01.0   3-edge      virtio0-stats\n", False),
         (" 120:  0  0  DMAR-MSI    0-edge  dmar0\nNMI:   0   0   Non-maskable interrupts\n", None),
         (" 12:  1  0  GICv3  27 Level  arch_timer\n", None),
+        (" 12:  1  0  GICv3  27 Level  arch_timer\n 46:  0  0   ITS-MSI 16384 Edge      virtio1-config\n", True),
+        ("206:  0  0  ITS-PCI-MSIX-0002:01:00.0   0 Edge      nvme0q0\n", True),
+        (" 44:  0  0  GICv2m-PCI-MSI-0000:00:02.0   0 Edge      nvme0q0\n", None),
         ("", None),
     ],
 )
