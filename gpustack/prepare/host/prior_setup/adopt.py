@@ -34,6 +34,8 @@ from gpustack.prepare.host.tools import has_systemd_boot
 GONE = "# adopted by gpustack: "
 INSTEAD = "# gpustack has taken a part of this over: "
 _UNSAFE = "it can't be taken out by itself"
+_RESTORED = "that part is restored, and the changes stay"
+_KEPT = f"the changes stay, and the line below each comment {INSTEAD.strip()!r} is not restored"
 _PATH = re.compile(r"/etc/(?!.*(?:^|/)\.\.(?:/|$))[^\x00-\x1f\x7f]+")
 _MODE = re.compile(r"0?[0-7]{3,4}")
 
@@ -314,7 +316,8 @@ def give_back(host: Host) -> Outcome:
         file = host.files.get(path)
         text = entry.before if file is None else restored(file.text, entry)
         if file is not None and file.text not in (entry.before, entry.after):
-            findings.append(finding(Code.ADOPTED_FILE_MODIFIED, place=host.at(path)))
+            state = _KEPT if any(line.startswith(INSTEAD) for line in text.split("\n")) else _RESTORED
+            findings.append(finding(Code.ADOPTED_FILE_MODIFIED, place=host.at(path), state=state))
         if file is None and entry.after is not None:
             findings.append(finding(Code.ADOPTED_FILE_REMOVED, place=host.at(path)))
             continue

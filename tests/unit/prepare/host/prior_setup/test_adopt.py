@@ -87,6 +87,21 @@ def test_a_file_that_was_changed_since_keeps_the_change() -> None:
     assert "/etc/modprobe.d/vfio.conf" not in host.texts()
 
 
+def test_an_edited_remainder_of_a_line_is_reported_as_not_restored() -> None:
+    host = hand_made()
+    host.carry_out(plan_host(SPEC, host.host, adopt=True))
+    path, remainder = "/etc/modprobe.d/vfio.conf", "\noptions vfio-pci disable_vga=1\n"
+    edited = host.texts()[path].replace(remainder, remainder.replace("1", "0"))
+    host.raw["files"][path]["text"] = edited
+    host.raw["files"][GRUB]["text"] += "# seen\n"
+    plan = plan_undo(host.host)
+    (restored,), (kept,) = messages(plan, "GPU174")[GRUB], messages(plan, "GPU174")[path]
+    assert restored.endswith(": that part is restored, and the changes stay")
+    assert "the line below each comment '# gpustack has taken a part of this over:' is not restored" in kept
+    host.carry_out(plan)
+    assert remainder.replace("1", "0") in host.texts()[path]
+
+
 def test_lines_that_came_later_are_taken_over_as_well() -> None:
     host = hand_made()
     host.carry_out(plan_host(SPEC, host.host, adopt=True))
