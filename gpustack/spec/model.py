@@ -44,11 +44,6 @@ SINCE_PATTERN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 PATH_PATTERN = r"^(/[A-Za-z0-9._-]+)+$"
 
 
-def _off(placement: object) -> object:
-    """``off``, which YAML 1.1 reads as a boolean."""
-    return "off" if placement is False else placement
-
-
 def _long_form(entry: object) -> object:
     """The long form ``{models: [k4200]}`` of ``[k4200]``."""
     return {"models": entry} if isinstance(entry, list | tuple) else entry
@@ -180,7 +175,8 @@ class Nova(SpecSection):
     """The running release: its number in quotes (`"2025.2"`) or its codename (`yoga`)."""
     deployment: Deployment = "drop-in"
     """The tool that deploys Nova's configuration. `drop-in`: files in `/etc/nova/nova.conf.d`. `kolla`: overrides for kolla-ansible. `kayobe`: the same in kayobe's configuration. `openstack-ansible`: variables of its role os_nova. `rhoso`: custom resources of Red Hat OpenStack Services on OpenShift. `openstack-helm`: values of its chart nova."""  # noqa: E501
-    placement: Annotated[Placement, BeforeValidator(_off)] = "off"
+    # YAML 1.1 reads off as a boolean.
+    placement: Annotated[Placement, BeforeValidator(lambda given: "off" if given is False else given)] = "off"
     """PCI in Placement, in the order of its roll-out. `report` (Zed and later): every nova-compute reports its devices; it can't be switched off again. `schedule` (2023.1 and later): Nova schedules by the reported devices; set it only after every nova-compute reports."""  # noqa: E501
     class_by: Literal["model", "pool"] = "model"
     """With PCI in Placement: `model`, a resource class for each model; `pool`, the resource class `CUSTOM_GPU` for all GPUs, with traits for model, generation and memory. `pool` permits flavors by attribute. Nova can't change the resource class of a GPU in use."""  # noqa: E501

@@ -70,8 +70,7 @@ def place_for(place: Path, playbook: str) -> Path:
     :raises JournalError: if it can't; nothing but missing directories is created.
     """
     place = own_name(place, f"gpustack-{playbook}")
-    remedy = "name another file with --record"
-    with file_errors(JournalError, _UNWRITTEN, place, state="nothing was done", remedy=remedy):
+    with file_errors(JournalError, _UNWRITTEN, place, state="nothing was done", remedy="name another with --record"):
         make_directory(place.parent)
         refuse_unwritable(place)
     return place

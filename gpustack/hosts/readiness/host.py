@@ -80,10 +80,9 @@ def _no_iommu(host: Host) -> Finding:
         return finding(Code.IOMMU_UNKNOWN, place=place, where=location)
     if is_virtual_machine(host):
         return finding(Code.VIRTUAL_MACHINE_WITHOUT_IOMMU, place=place)
-    if host.iommu.acpi_tables:
-        return finding(Code.NO_IOMMU, place=place, why=_NO_SMMU, advice=_OTHER_FIRMWARE)
-    if not is_x86 and not host.iommu.tables_listed:
-        return finding(Code.NO_IOMMU, place=place, why=_NO_GROUPS, advice=_OTHER_FIRMWARE)
+    if not is_x86 and (host.iommu.acpi_tables or not host.iommu.tables_listed):
+        why = _NO_SMMU if host.iommu.acpi_tables else _NO_GROUPS
+        return finding(Code.NO_IOMMU, place=place, why=why, advice=_OTHER_FIRMWARE)
     tables = _IOMMU_TABLES.get(host.architecture or "x86_64", "IOMMU")
     why = f"the firmware has no {tables} table, so the kernel has nothing to switch on"
     advice = (_FIRMWARE.get(host.cpu.vendor or "") or _FIRMWARE[""]) if is_x86 else _OTHER_FIRMWARE

@@ -36,10 +36,6 @@ class _Zlib:
         return self._inner.unused_data
 
 
-def _zstd() -> Any:  # noqa: ANN401 lzma's interface, in Python 3.14 and later
-    return importlib.import_module("compression.zstd").ZstdDecompressor()
-
-
 class Format(NamedTuple):
     """A compression format: its magic number, and its decompressor or tool."""
 
@@ -55,7 +51,8 @@ FORMATS = (
     Format("bzip2", b"BZh", bz2.BZ2Decompressor),
     Format("xz", b"\xfd7zXZ\0", lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, DICTIONARY_LIMIT)),
     Format("lzma", b"\x5d\x00\x00", lambda: lzma.LZMADecompressor(lzma.FORMAT_ALONE, DICTIONARY_LIMIT)),
-    Format("zstd", b"\x28\xb5\x2f\xfd", _zstd, "zstd"),
+    # lzma's interface, in Python 3.14 and later
+    Format("zstd", b"\x28\xb5\x2f\xfd", lambda: importlib.import_module("compression.zstd").ZstdDecompressor(), "zstd"),
     Format("lz4", b"\x02\x21\x4c\x18", None, "lz4"),
     Format("lz4", b"\x04\x22\x4d\x18", None, "lz4"),
     Format("lzo", b"\x89LZO\0\r\n\x1a\n", None, "lzop"),

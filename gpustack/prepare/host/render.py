@@ -117,9 +117,8 @@ def _dracut(binding: Binding, others: Container[str]) -> dict[str, own_files.Own
         files[own_files.DRACUT_MODULE] = file("puts that script into the initramfs", "dracut-module.sh.j2", "0755")
     items = [own_files.MODPROBE] if own_files.MODPROBE in others else []
     if binding.early_modules or items or files:
-        has_script = bool(files)
         files[own_files.DRACUT] = file(
-            _LOADED, "dracut.conf.j2", modules=binding.early_modules, items=items, by_address=has_script
+            _LOADED, "dracut.conf.j2", modules=binding.early_modules, items=items, by_address=bool(files)
         )
     return files
 

@@ -147,7 +147,7 @@ def test_a_record_that_cannot_be_written_is_an_error_before_the_first_host(
     code, out, err = gpustack(*command, "gpustack.yaml", "--record", "file/a.json")
     assert (code, out, tree(root)) == (15, "", before)
     assert "file/a.json: the record of the run can't be written: Not a directory; nothing was done" in err
-    assert "name another file with --record" in err
+    assert "name another with --record" in err
 
 
 def test_what_goes_wrong_has_its_exit_code(place: Place, gpustack, tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from .reader import HostRoot
 EFIVARS = "/sys/firmware/efi/efivars"
 GLOBAL = "8be4df61-93ca-11d2-aa0d-00e098032b8c"
 """The vendor of the firmware's own variables."""
-SECURE_BOOT = f"SecureBoot-{GLOBAL}"
 
 
 def secure_boot(host: HostRoot) -> Optional[bool]:
@@ -22,7 +21,7 @@ def secure_boot(host: HostRoot) -> Optional[bool]:
     """
     if not host.exists("/sys/firmware/efi"):
         return False if host.exists("/sys/firmware") else None
-    path = f"{EFIVARS}/{SECURE_BOOT}"
+    path = f"{EFIVARS}/SecureBoot-{GLOBAL}"
     if not host.exists(path):
         return False if host.names(EFIVARS) else None
     content = host.data(path, VALUE_LIMIT)
@@ -83,7 +82,7 @@ def interrupt_remapping(interrupts: str) -> Optional[bool]:
 
     With remapping, the chip names of I/O APIC and PCI MSI interrupts start with ``IR-`` (``IR-IO-APIC``,
     ``IR-PCI-MSI``, ``IR-PCI-MSIX-0000:01:00.0``), on Intel (``drivers/iommu/intel/irq_remapping.c``) and AMD
-    (``drivers/iommu/amd/iommu.c``). Arm's ITS isolates the MSIs of each device (``ITS-MSI``, ``ITS-PCI-MSIX-…``;
+    (``drivers/iommu/amd/iommu.c``). Arm's ITS isolates the MSIs of each device (``ITS-MSI``, ``ITS-PCI-MSI``;
     ``drivers/irqchip/irq-gic-v3-its.c``, ``IRQ_DOMAIN_FLAG_ISOLATED_MSI``). ACPI tables only show the firmware's
     support, and the kernel log may be gone.
 

@@ -38,7 +38,6 @@ _CHOOSING = {
     "entries": "`grubby --set-default=IMAGE`; of a menu by hand, `grub2-mkconfig -o /boot/grub2/grub.cfg`",
     "systemd-boot": "`bootctl set-default ENTRY`",
 }
-_RUNNING = "only on the running kernel's command line"
 
 
 class MenuExpectation(TypedDict):
@@ -96,9 +95,7 @@ class BootDifference:
     def to_dict(self) -> dict[str, object]:
         """The difference as plain data, for JSON."""
         return {
-            "running": self.running.to_dict(),
-            "now": self.now.to_dict(),
-            "after": self.after.to_dict(),
+            **{name: getattr(self, name).to_dict() for name in ("running", "now", "after")},
             "changes": [change.to_dict() for change in self.changes],
         }
 
@@ -219,7 +216,7 @@ def _words_in(texts: Mapping[str, str]) -> set[str]:
 
 def _source(sign: str, word: BootWord, now: NextBoot, is_in_menu: bool) -> str:
     if sign == "-":
-        return f"only in {now.place}" if is_in_menu else _RUNNING
+        return f"only in {now.place}" if is_in_menu else "only on the running kernel's command line"
     return f"{word.source}, {'not booted yet' if is_in_menu else 'never applied'}"
 
 

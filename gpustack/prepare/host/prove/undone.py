@@ -77,10 +77,8 @@ def _images(host: Host, images: Images | None) -> Iterator[HostCheck]:
 
 
 def _drivers(host: Host, other: Elsewhere) -> Iterator[HostCheck]:
-    still_bound = {function.address for function in still_kept(host, other)}
-    functions = {f.address: f for gpu in gpus(host) for f in gpu.functions} | {
-        a: host.functions[a] for a in still_bound
-    }
+    still_bound = {function.address: function for function in still_kept(host, other)}
+    functions = {f.address: f for gpu in gpus(host) for f in gpu.functions} | still_bound
     for address, function in sorted(functions.items()):
         driver = function.driver or "no driver"
         fault = f"it is on {driver}" if address in still_bound else None
