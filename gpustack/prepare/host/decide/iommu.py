@@ -42,7 +42,19 @@ def findings(host: Host, options: Options, other: Elsewhere) -> Iterator[Finding
     """The settings that contradict the plan or have no effect, and what is unknown about the host's IOMMU."""
     for place, text, reason in contradictions(host, options, other):
         yield finding(Code.ARGUMENT_CONFLICTS, place=host.at(place), argument=text, reason=reason)
-    yield from _kind_findings(host, other)
+    for word, argument, place in _words(other, "amd_iommu"):
+        if word == "on":
+            yield finding(Code.ARGUMENT_WITHOUT_EFFECT, place=host.at(place), argument=argument)
+    for sourced in other.all("pcie_acs_override"):
+        yield finding(Code.ACS_OVERRIDE, place=host.at(sourced.place), argument=sourced.argument.text)
+    unread = [f"{e.path}: {e.error}" for e in host.unread if e.path.startswith("/sys/firmware/acpi")]
+    if not host.iommu.units and not host.iommu.acpi_tables:
+        # NO_IOMMU reports a firmware that announces none.
+        if unread:
+            yield finding(Code.IOMMU_TABLES_UNREADABLE, place=host.hostname, paths="; ".join(unread))
+    elif kind(host) is None:
+        units = ", ".join(host.iommu.units or host.iommu.acpi_tables)
+        yield finding(Code.IOMMU_KIND_UNKNOWN, place=host.hostname, units=units)
 
 
 def _words(other: Elsewhere, name: str) -> Iterator[tuple[str, str, str]]:
@@ -94,19 +106,3 @@ def _unsafe_elsewhere(options: Options, other: Elsewhere) -> Iterator[tuple[str,
         if allowed is not options.allow_unsafe_interrupts:
             wish = "does not allow it" if allowed else "asks for the opposite"
             yield place, text, f"the spec {wish} (options.allow_unsafe_interrupts)"
-
-
-def _kind_findings(host: Host, other: Elsewhere) -> Iterator[Finding]:
-    for word, argument, place in _words(other, "amd_iommu"):
-        if word == "on":
-            yield finding(Code.ARGUMENT_WITHOUT_EFFECT, place=host.at(place), argument=argument)
-    for sourced in other.all("pcie_acs_override"):
-        yield finding(Code.ACS_OVERRIDE, place=host.at(sourced.place), argument=sourced.argument.text)
-    unread = [f"{e.path}: {e.error}" for e in host.unread if e.path.startswith("/sys/firmware/acpi")]
-    if not host.iommu.units and not host.iommu.acpi_tables:
-        # NO_IOMMU reports a firmware that announces none.
-        if unread:
-            yield finding(Code.IOMMU_TABLES_UNREADABLE, place=host.hostname, paths="; ".join(unread))
-    elif kind(host) is None:
-        units = ", ".join(host.iommu.units or host.iommu.acpi_tables)
-        yield finding(Code.IOMMU_KIND_UNKNOWN, place=host.hostname, units=units)

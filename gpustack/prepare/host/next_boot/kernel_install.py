@@ -40,10 +40,6 @@ def hindrances(host: Host) -> Iterator[Finding]:
         yield finding(Code.ENTRIES_OF_OTHER_LAYOUT, place=host.at(place), why=why)
     if _TRIES in host.files:
         yield finding(Code.BOOT_COUNTING, place=host.at(_TRIES))
-    yield from _not_rebuildable(host)
-
-
-def _not_rebuildable(host: Host) -> Iterator[Finding]:
     for entry in host.boot.ordinary:
         if _kernel_of(host, entry) is None:
             yield finding(Code.ENTRY_NOT_OF_KERNEL_INSTALL, place=host.at(entry.source))

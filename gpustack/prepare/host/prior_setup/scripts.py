@@ -24,6 +24,7 @@ _INITRAMFS_SCRIPTS = ("/etc/initramfs-tools/scripts/", "/etc/initramfs-tools/hoo
 _BY_LINE = (f"/etc{_UDEV}", f"/etc{_TMPFILES}", *_RC_LOCALS)
 _DRIVER = re.compile(r"drivers/([\w-]+)/(?:new_id|bind)\b")
 _NEW_ID = re.compile(r"\b([0-9a-f]{4})[ :]([0-9a-f]{4})\b")
+_ADDRESS = re.compile(r"\b[0-9A-Fa-f]{2}:[01][0-9A-Fa-f]\.[0-7]\b")
 _ANY = "ffffffff"  # PCI_ANY_ID: echo 10de ffffffff > .../new_id, modprobe vfio-pci ids=10de:ffffffff
 _WITH_ANY = re.compile(r"(?<![\w.:])(?:0x)?[0-9a-f]{1,8}(?:[ :](?:0x)?[0-9a-f]{1,8}){1,5}(?![\w.:])")
 _CONDITION = re.compile(r'\b(?:attrs?\{(\w+)\}|(kernels?|env\{pci_id\}|env\{pci_slot_name\}))=="([^"]*)"')
@@ -88,6 +89,15 @@ def traces(host: Host, targets: Targets, other: Elsewhere) -> Iterator[Trace]:
             stays = _why_not(path, lines, number) or binds_others(filter(touches, staying))
             part = Part.COMMAND if path in _RC_LOCALS else Part.LINE
             yield Trace(path=path, line=number, said=code, part=part, agrees=agrees, stays=stays)
+
+
+def of_any_device(other: Elsewhere) -> Iterator[tuple[str, str]]:
+    """Place and text of lines that bind devices which an administrator's script finds itself, as it names none."""
+    for path, text in other.texts.items():
+        if text.startswith("#!") and not path.startswith(("/lib/", "/usr/lib/")) and not _ADDRESS.search(text):
+            for number, line in enumerate(text.split("\n"), 1):
+                if {"$", ">"} <= set(line) and _BINDS.search(line) and not line.lstrip().startswith("#"):
+                    yield f"{path}:{number}", line.strip()
 
 
 def _instance(path: str, targets: Targets) -> Iterator[Trace]:

@@ -86,6 +86,5 @@ def _drivers(host: Host, other: Elsewhere) -> Iterator[HostCheck]:
 
 
 def _virtual_functions(host: Host) -> Iterator[HostCheck]:
-    for function in left(host):
-        what = "it has no virtual functions by gpustack"
-        yield _check(what, host.at(function.address), f"it has {function.sriov_numvfs}")
+    for card in left(host):
+        yield _check("it has no virtual functions by gpustack", host.at(card.address), f"it has {card.sriov_numvfs}")

@@ -33,9 +33,7 @@ class Verification:
     def to_dict(self) -> dict[str, object]:
         """The verification as plain data, for JSON."""
         return {
-            "host": self.host,
-            "passed": self.passed,
-            "gpus": self.gpus,
+            **{name: getattr(self, name) for name in ("host", "passed", "gpus")},
             "checks": [check.to_dict() for check in self.checks],
             "findings": [finding.to_dict() for finding in self.findings],
         }

@@ -51,6 +51,36 @@ def test_devices_that_a_script_names_for_other_lines_are_reported_without_a_gues
         assert not [o for o in plan.operations if isinstance(o, WriteFile) and o.path in host.host.files]
 
 
+_ALL_BUT_THE_CONSOLE = """\
+#!/bin/sh
+for i in /sys/bus/pci/devices/*/boot_vga; do
+    if [ $(cat "$i") -eq 0 ]; then
+        GPU="${i%/boot_vga}"
+        # echo "$GPU" > /sys/bus/pci/drivers/nouveau/unbind
+        echo "vfio-pci" > "$GPU/driver_override"
+    fi
+done
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "lines"),
+    [
+        ("/etc/initramfs-tools/scripts/init-top/bind", _ALL_BUT_THE_CONSOLE, {6}),
+        ("/usr/local/sbin/bind", _ALL_BUT_THE_CONSOLE, {6}),
+        ("/usr/lib/dracut/modules.d/95driver/bind.sh", _ALL_BUT_THE_CONSOLE, set()),  # a package's
+        ("/usr/local/sbin/bind", f"{_ALL_BUT_THE_CONSOLE}echo 0000:01:00.1 ready\n", set()),  # a network card's
+    ],
+)
+def test_a_script_that_finds_devices_itself_may_change_those_of_the_plan(path: str, text: str, lines: set[int]) -> None:
+    """The script of Arch's wiki for several equal cards binds all of them, also one that the host keeps."""
+    plan = plan_host(SPEC, machine({path: text}).host)
+    assert not plan.refused
+    said = messages(plan, "GPU143")
+    assert set(said) == {f"{path}:{line}" for line in lines}
+    assert all(text.startswith("this line may change devices that the plan binds: ") for (text,) in said.values())
+
+
 @pytest.mark.parametrize(
     ("acts", "code"),
     [
