@@ -68,12 +68,12 @@ def findings(host: Host, targets: Targets, prior_traces: tuple[Trace, ...], othe
         elif scripts.is_script(trace.path, other.texts.get(trace.path, "")):
             acts = scripts.acts(trace.path, trace.said)  # a line that only names devices may do nothing
             severity = Severity.ERROR if acts and scripts.runs(host, trace.path) else Severity.WARNING
-            verb, line = "changes" if acts else "may change", trace.said[:200]
-            yield finding(Code.SCRIPT_TOUCHES_DEVICES, place=place, line=line, verb=verb, severity=severity)
+            effect, line = "changes devices" if acts else "may change devices", trace.said[:200]
+            yield finding(Code.SCRIPT_TOUCHES_DEVICES, place=place, line=line, effect=effect, severity=severity)
         elif trace.part is Part.LINE and trace.path.startswith(_MODPROBE):
             yield from _needed(host, targets, trace, place)
     for name, line in scripts.of_any_device(other) if targets.exist else ():
-        yield finding(Code.SCRIPT_TOUCHES_DEVICES, place=host.at(name), line=line[:200], verb="may change")
+        yield finding(Code.SCRIPT_TOUCHES_DEVICES, place=host.at(name), line=line[:200], effect="may change devices")
 
 
 def _needed(host: Host, targets: Targets, trace: Trace, place: str) -> Iterator[Finding]:
