@@ -5,6 +5,7 @@ Each cell is read in one read-only snapshot. Which rows are stale is decided by 
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from sys import intern
 
 from gpustack.base.errors import CloudError, DatabaseError
 from gpustack.cloud import Connection
@@ -16,6 +17,7 @@ from gpustack.hosts.facts.model import Host
 from gpustack.novadb import hardware
 from gpustack.novadb.databases import reusing_connections
 from gpustack.novadb.nodes import numa_nodes
+from gpustack.novadb.other_cells import surveyed
 from gpustack.novadb.owners import InstanceRecord, records
 from gpustack.novadb.read import CellReader, reading
 from gpustack.novadb.sources import Cell, Sources
@@ -44,6 +46,7 @@ def cells(sources: Sources) -> tuple[Answers, Sequence[Cell]]:
     :returns: the answers, and the cells that could be read.
     :raises DatabaseError: if no cell can be read.
     """
+    sources = surveyed(sources)
     rows: list[Row] = []
     servers: dict[str, Server] = {}
     verdicts: list[RowVerdict] = []
@@ -70,8 +73,8 @@ def cells(sources: Sources) -> tuple[Answers, Sequence[Cell]]:
                                 cell=cell.name,
                                 host=view.node.host or "",
                                 node=view.node.hypervisor_hostname or view.node.host or "",
-                                address=row.address.lower(),
-                                **{name: getattr(row, name) for name in _AS_STORED},
+                                address=intern(row.address.lower()),
+                                **{name: intern(getattr(row, name)) for name in _AS_STORED},
                                 numa_node=numa.get(row.id),
                                 parent=(row.parent_addr or "").lower(),
                                 owner=row.instance_uuid or "",

@@ -52,6 +52,17 @@ def nodes_of_guests(
         yield from connection.scalars(hosting.where(extra.pci_requests.contains('"count"', autoescape=True)))
 
 
+def displaced(connection: sa.Connection, limit: int) -> Iterator[str]:
+    """Yield owners of rows, in lower case, that are not placed on the compute node of the row; at most ``limit``."""
+    rows, nodes, guests = (table.c for table in (tables.pci_devices, tables.compute_nodes, tables.instances))
+    placed = sa.exists().where(
+        *(nodes.id == rows.compute_node_id, nodes.deleted == 0, rows.deleted == 0, guests.uuid == rows.instance_uuid),
+        *(guests.deleted == 0, guests.host == nodes.host, guests.node == nodes.hypervisor_hostname),
+    )
+    query = sa.select(rows.instance_uuid).distinct().where(rows.instance_uuid.is_not(None), ~placed)
+    yield from map(str.lower, connection.scalars(query.limit(limit)))
+
+
 def nodes_with_uuids(connection: sa.Connection, uuids: Collection[str]) -> Iterator[int]:
     """Yield ids of live compute nodes with these uuids."""
     nodes = tables.compute_nodes.c

@@ -7,9 +7,10 @@ removes one: whatever it names, every cell is read. If one is unreadable, the ow
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -19,9 +20,10 @@ from gpustack.base.hostnames import key
 from gpustack.novadb import databases, moves, schema, tables
 from gpustack.novadb.databases import Database
 from gpustack.novadb.model import DAMAGE, Instance, Migration
+from gpustack.novadb.nodes import displaced
 from gpustack.novadb.owners import BATCH, batches, read_instances, spellings
 from gpustack.novadb.requests import Asked, read_requests
-from gpustack.novadb.sources import CELL0, Cell
+from gpustack.novadb.sources import CELL0, Cell, Records, Sources
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +102,7 @@ def contradiction(
 
 
 _NO_API = "without the API database it is not known whether another cell has it (--config-file reads it)"
+_MANY_OWNERS = 10_000
 
 
 @dataclass(kw_only=True)
@@ -122,14 +125,9 @@ class Elsewhere:
 
 @dataclass(kw_only=True)
 class OtherCells:
-    """The API database and all known cells; connections are opened on first use.
+    """The API database and all known cells; connections are opened on first use."""
 
-    :ivar services: the uuids of the services of cells that were read, which never change.
-    """
-
-    api: Database | None = None
-    cells: tuple[Cell, ...] = ()
-    services: dict[Database, frozenset[str]] = field(default_factory=dict)
+    sources: Sources
     _stack: ExitStack = field(default_factory=ExitStack)
     _connections: dict[str, sa.Connection | DatabaseError] = field(default_factory=dict)
     _mappings: Mappings | None = None
@@ -144,28 +142,33 @@ class OtherCells:
         :param own_cell: the uuid of that cell.
         """
         found = {uuid: Elsewhere() for uuid in here}
-        if self.api is None or not here:
+        if self.sources.api is None or not here:
             for uuid in here:
                 if (record := here[uuid]) is None or record.deleted:
                     found[uuid].doubts.append(f"instance {uuid} is not in this cell; {_NO_API}")
             return found
         records = {uuid: {own_cell: not record.deleted} if record else {} for uuid, record in here.items()}
-        names = {cell.uuid: cell.name for cell in self.cells if cell.uuid == own_cell}
+        names = {cell.uuid: cell.name for cell in self.sources.all_cells if cell.uuid == own_cell}
         unread: dict[str, str] = {}
-        for cell in self.cells:
+        for cell in self.sources.all_cells:
             if cell.uuid == own_cell:
                 continue
             try:
-                for uuid, record in self._in_cell(cell, found).items():
-                    records[uuid][cell.uuid] = not record.deleted
+                of_cell = self._in_cell(cell, found.keys())
             except DatabaseError as error:
                 unread[cell.uuid] = f"it may be in cell {cell.name}, which could not be asked: {error.what}"
-            else:
-                names[cell.uuid] = cell.name
+                continue
+            names[cell.uuid] = cell.name
+            for uuid, elsewhere in found.items():
+                elsewhere.migrations += of_cell.moves.get(uuid, ())
+                if (record := of_cell.instances.get(uuid)) is not None:
+                    records[uuid][cell.uuid] = not record.deleted
+                    elsewhere.alive += () if record.deleted else (record,)
+                    elsewhere.asked = elsewhere.asked or of_cell.requests.get(uuid)
         pointers: Mapping[str, Pointer] = {}
         try:
-            with databases.errors_of(self.api):
-                mappings = self._mapped(self.api)
+            with databases.errors_of(self.sources.api):
+                mappings = self._mapped(self.sources.api)
                 pointers, lost = mappings.of_instances(here), mappings.lost_cells()
             of_all = [worded(finding(Code.CELL_WITHOUT_RECORD, place=f"cell {n}", number=n)) for n in lost]
         except DatabaseError as error:
@@ -185,37 +188,40 @@ class OtherCells:
         :param connection: a snapshot of the cell.
         :param hosts: check these hosts, and for the cell a sample; None for all hosts.
         """
-        if self.api is None:
+        if self.sources.api is None:
             return Identity()
         uuid_by_host = _services(connection, hosts)
         try:
-            with databases.errors_of(self.api):
-                pointers = self._mapped(self.api).of_hosts(None if hosts is None else uuid_by_host)
+            with databases.errors_of(self.sources.api):
+                pointers = self._mapped(self.sources.api).of_hosts(None if hosts is None else uuid_by_host)
         except DatabaseError as error:
             return Identity(doubt=f"the API database could not be asked: {error.what}")
         mapped = {host: pointer for host in uuid_by_host if (pointer := pointers.get(key(host)))}
         strays = {host: pointer for host, pointer in mapped.items() if pointer.cell != cell.uuid}
-        wrong = [_twin(cell, other) for other in self._twins(cell, [*filter(None, uuid_by_host.values())][:BATCH])]
+        named: dict[str, Any] = {"place": f"cell {cell.name}", "cell": cell.name, "uuid": cell.uuid}
+        wrong = [
+            finding(Code.CELLS_SHARE_A_DATABASE, other=other.name, other_uuid=other.uuid, **named)
+            for other in self._twins(cell, [*filter(None, uuid_by_host.values())][:BATCH])
+        ]
         if strays and len(strays) == len(mapped):
             others = ", ".join(sorted({pointer.name for pointer in strays.values()}))
-            place = f"cell {cell.name}"
-            wrong.append(finding(Code.CELL_OF_OTHER_HOSTS, place=place, cell=cell.name, uuid=cell.uuid, others=others))
+            wrong.append(finding(Code.CELL_OF_OTHER_HOSTS, others=others, **named))
         return Identity(
             doubt="; ".join(map(worded, wrong)),
             hosts={key(host): worded(_stray(host, pointer, cell)) for host, pointer in strays.items()},
         )
 
-    def _in_cell(self, cell: Cell, found: Mapping[str, Elsewhere]) -> dict[str, Instance]:
-        """Add what a cell has of instances; return all their records there, including deleted ones.
+    def _in_cell(self, cell: Cell, uuids: Set[str]) -> Records:
+        """Return what a cell has of instances, including deleted ones.
 
         :raises DatabaseError: if the cell, or a value in it, cannot be read.
         """
-        connection = self._connection(cell)
-        if isinstance(connection, DatabaseError):
-            raise connection
+        if (known := self.sources.records.get(cell.uuid)) is not None and uuids <= known.names:
+            return known
         try:
+            connection = self._connection(cell)
             with databases.errors_of(cell.database):
-                return _read(connection, cell, found)
+                return _read(connection, cell, uuids)
         except DatabaseError as error:
             self._connections[cell.uuid] = error
             raise
@@ -224,7 +230,7 @@ class OtherCells:
 
     def _twins(self, cell: Cell, uuids: Collection[str]) -> Iterator[Cell]:
         """Yield the other cells with the URL or with services of this one: the same database, or a copy of it."""
-        for other in self.cells:
+        for other in self.sources.all_cells:
             if other.uuid != cell.uuid and (
                 other.database.url == cell.database.url or (uuids and not self._services_of(other).isdisjoint(uuids))
             ):
@@ -232,35 +238,32 @@ class OtherCells:
 
     def _services_of(self, cell: Cell) -> frozenset[str]:
         """The uuids of the services of a cell; none if it cannot be read."""
-        if cell.database not in self.services and not isinstance(opened := self._connection(cell), DatabaseError):
+        if cell.database not in self.sources.services:
             query = sa.select(tables.services.c.uuid).where(tables.services.c.deleted == 0)
             try:
+                opened = self._connection(cell)
                 with databases.errors_of(cell.database):
-                    self.services[cell.database] = frozenset(opened.scalars(query) if _have_uuids(opened) else ())
+                    self.sources.services[cell.database] = frozenset(
+                        opened.scalars(query) if _have_uuids(opened) else ()
+                    )
             except DatabaseError as error:
                 self._connections[cell.uuid] = error
-        return self.services.get(cell.database, frozenset())
+        return self.sources.services.get(cell.database, frozenset())
 
-    def _connection(self, cell: Cell) -> sa.Connection | DatabaseError:
-        if cell.uuid not in self._connections:
-            self._connections[cell.uuid] = self._open(cell.database, "cell")
-        return self._connections[cell.uuid]
+    def _connection(self, cell: Cell) -> sa.Connection:
+        """:raises DatabaseError: if the cell cannot be read; the same each time."""
+        if isinstance(known := self._connections.get(cell.uuid), DatabaseError):
+            raise known
+        return known or self._connections.setdefault(cell.uuid, self._open(cell.database, "cell"))  # type: ignore[return-value]
 
-    def _open(self, database: Database, kind: schema.Kind) -> sa.Connection | DatabaseError:
-        try:
-            with databases.errors_of(database):
-                connection = self._stack.enter_context(databases.snapshot(database))
-                schema.read(connection, kind, database.where)
-        except DatabaseError as error:
-            return error
+    def _open(self, database: Database, kind: schema.Kind) -> sa.Connection:
+        with databases.errors_of(database):
+            connection = self._stack.enter_context(databases.snapshot(database))
+            schema.read(connection, kind, database.where)
         return connection
 
     def _mapped(self, api: Database) -> Mappings:
-        if self._mappings is None:
-            connection = self._open(api, "api")
-            if isinstance(connection, DatabaseError):
-                raise connection
-            self._mappings = Mappings(connection)
+        self._mappings = self._mappings or Mappings(self._open(api, "api"))
         return self._mappings
 
 
@@ -285,17 +288,31 @@ def worded(wrong: Finding) -> str:
     return f"{wrong.code}: {wrong.message}; {wrong.remedy}"
 
 
-def _read(connection: sa.Connection, cell: Cell, found: Mapping[str, Elsewhere]) -> dict[str, Instance]:
-    records = read_instances(connection, found, cell.name)
-    alive = {uuid: record for uuid, record in records.items() if not record.deleted}
+def _read(connection: sa.Connection, cell: Cell, uuids: Iterable[str]) -> Records:
+    names = frozenset(uuids)
+    records = read_instances(connection, names, cell.name)
+    alive = {uuid for uuid, record in records.items() if not record.deleted}
     requests = read_requests(connection, alive, alive) if alive else {}
-    for uuid, record in alive.items():
-        found[uuid].alive.append(record)
-        found[uuid].asked = found[uuid].asked or requests.get(uuid)
-    for uuid, of_instance in moves.moves_of(connection, found).items():
-        if uuid in found:
-            found[uuid].migrations += of_instance
-    return records
+    return Records(names, records, requests, moves.moves_of(connection, names))
+
+
+def surveyed(sources: Sources) -> Sources:
+    """Return the sources with what each cell has of the displaced owners of all cells: each is asked once for all.
+
+    Otherwise each cell asks all others. A cell that cannot be read is left out: it is asked again, and then reported.
+    """
+    if sources.api is None or len(sources.with_hosts) == 1:
+        return sources
+    owners = set[str]()
+    for cell in sources.with_hosts:
+        with suppress(DatabaseError, *DAMAGE), databases.snapshot(cell.database) as connection:
+            owners.update(displaced(connection, _MANY_OWNERS))
+    records = dict[str, Records]()
+    for cell in sources.all_cells if 0 < len(owners) < _MANY_OWNERS else ():
+        with suppress(DatabaseError, *DAMAGE), databases.snapshot(cell.database) as connection:
+            schema.read(connection, "cell", cell.database.where)
+            records[cell.uuid] = _read(connection, cell, owners)
+    return replace(sources, records=records)
 
 
 def _have_uuids(connection: sa.Connection) -> bool:
@@ -325,8 +342,3 @@ def _stray(host: str, pointer: Pointer, cell: Cell) -> Finding:
         mapped_uuid=pointer.cell or "UUID",
         actual=f"{cell.name} ({cell.uuid})",
     )
-
-
-def _twin(cell: Cell, other: Cell) -> Finding:
-    code, place = Code.CELLS_SHARE_A_DATABASE, f"cell {cell.name}"
-    return finding(code, place=place, cell=cell.name, uuid=cell.uuid, other=other.name, other_uuid=other.uuid)

@@ -22,7 +22,7 @@ from gpustack.novadb.counts import INSTANCES, READ, RESIDENTS, NodeCounts, count
 from gpustack.novadb.model import DAMAGE, UNREADABLE, ComputeNode, Instance, Migration, PciRow, Place, Service, place
 from gpustack.novadb.nodes import nodes_called, nodes_of_guests, nodes_with_rows, nodes_with_uuids
 from gpustack.novadb.other_cells import Elsewhere, Identity, OtherCells
-from gpustack.novadb.owners import BATCH, batches, instance, instance_columns, read_instances
+from gpustack.novadb.owners import BATCH, batches, instance, instance_columns, read_instances, spellings
 from gpustack.novadb.requests import UNREADABLE_REQUESTS, Asked, add_requests, parse_requests, read_requests
 from gpustack.novadb.schema import DatabaseSchema
 from gpustack.novadb.sources import Cell, Sources
@@ -172,7 +172,9 @@ class CellReader:
     ) -> Iterator[NodeView]:
         nodes = self._nodes(ids)
         rows, written = self._rows(ids)
-        residents = [*self._residents(ids), *self._namesakes(nodes.values())]
+        live = tables.compute_nodes.c.id.in_(ids) & (tables.compute_nodes.c.deleted == 0)
+        # One statement for the instances of all compute nodes instead of one by host and many by instance.
+        residents = [*self._placed(RESIDENTS, live), *self._namesakes(nodes.values())]
         instances = {resident.uuid: resident for resident, _requests in residents}
         requests: dict[str, Asked] = {}
         for resident, asked in residents:
@@ -187,8 +189,6 @@ class CellReader:
         for node_id in ids:
             node = nodes.get(node_id) or _lost(node_id)
             of_node = tuple(rows.get(node_id, ()))
-            if not of_node and node_id not in nodes:
-                continue
             places = {node.place, *(place(*other) for other in self._other_names(node))}
             placed = () if node.deleted else tuple(uuid for other in places for uuid in by_place.get(other, ()))
             owning = owners_by_node.get(node_id, set())
@@ -232,15 +232,8 @@ class CellReader:
             by_node.setdefault(row.compute_node_id, []).append(row)
         return by_node, written
 
-    def _residents(self, ids: list[int]) -> list[tuple[Instance, Asked]]:
-        """Return the live instances of live compute nodes among ``ids``, with their PCI requests.
-
-        One statement instead of one by host and many by instance.
-        """
-        nodes = tables.compute_nodes.c
-        return self._placed(RESIDENTS, nodes.id.in_(ids), nodes.deleted == 0)
-
     def _placed(self, joined: sa.FromClause, *chosen: sa.ColumnElement[bool]) -> list[tuple[Instance, Asked]]:
+        """Return instances with their PCI requests."""
         extra = tables.instance_extra.c
         query = sa.select(*instance_columns(self.connection), extra.id, extra.pci_requests).select_from(joined)
         records = self.connection.execute(query.where(*chosen)).all()
@@ -316,7 +309,7 @@ class CellReader:
         """Return all taken rows of these owners, with the host of their compute node."""
         rows, nodes = tables.pci_devices.c, tables.compute_nodes.c
         by_owner: dict[str, list[tuple[str, PciRow]]] = {}
-        for batch in batches(sorted(uuids)):
+        for batch in batches(sorted(spellings(uuids))):
             query = (
                 sa.select(nodes.host, *ROW)
                 .join(tables.compute_nodes, nodes.id == rows.compute_node_id, isouter=True)
@@ -366,9 +359,8 @@ def reading(sources: Sources, cell: Cell, scope: Scope) -> Iterator[tuple[CellRe
 
     :raises DatabaseError: if the cell cannot be read, or has an unknown schema.
     """
-    others = OtherCells(api=sources.api, cells=sources.all_cells, services=sources.services)
     try:
-        with closing(others), databases.snapshot(cell.database) as connection:
+        with closing(OtherCells(sources=sources)) as others, databases.snapshot(cell.database) as connection:
             reader = CellReader(
                 connection=connection,
                 schema=schema.read(connection, "cell", cell.database.where),

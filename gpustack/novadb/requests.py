@@ -27,7 +27,7 @@ def read_requests(connection: sa.Connection, uuids: Iterable[str], alive: Contai
     """
     table = tables.instance_extra.c
     live, deleted = dict[str, Asked](), dict[str, Asked]()
-    for batch in batches(sorted(uuids)):
+    for batch in batches(sorted(spellings(uuids))):
         query = sa.select(table.instance_uuid, table.deleted, table.pci_requests)
         for uuid, is_deleted, text in connection.execute(query.where(table.instance_uuid.in_(batch))).all():
             add_requests(deleted if is_deleted else live, uuid.lower(), parse_requests(text))

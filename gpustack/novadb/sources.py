@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlparse
 
 import sqlalchemy as sa
@@ -23,6 +24,8 @@ from gpustack.nova_options.config import NovaConfiguration, files_of, read_files
 from gpustack.nova_options.options import Option
 from gpustack.novadb import databases, hardware, schema, tables
 from gpustack.novadb.databases import Database, database, snapshot
+from gpustack.novadb.model import Instance, Migration
+from gpustack.novadb.requests import Asked
 
 CELL0 = "00000000-0000-0000-0000-000000000000"
 _API_CONNECTION = releases.option("api_database/connection")
@@ -41,6 +44,15 @@ class Cell:
     name: str
     disabled: bool
     database: Database
+
+
+class Records(NamedTuple):
+    """What a cell has of some instances, by uuid: records, PCI requests of the live ones, and all migrations."""
+
+    names: frozenset[str]
+    instances: Mapping[str, Instance]
+    requests: Mapping[str, Asked]
+    moves: Mapping[str, tuple[Migration, ...]]
 
 
 def fill_template(template: str, default: str | None, where: str) -> str:
@@ -151,6 +163,8 @@ class Sources:
     """The hardware of hosts by name, from their facts."""
     services: dict[Database, frozenset[str]] = field(default_factory=dict, compare=False)
     """The uuids of the services of each cell, once they were read: each cell is compared with all others."""
+    records: Mapping[str, Records] = field(default_factory=dict, compare=False)
+    """What each cell has of the displaced owners of all cells, by the cell's uuid; empty if each is asked again."""
 
     @classmethod
     def from_nova_conf(cls, paths: list[Path]) -> Sources:

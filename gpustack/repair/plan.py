@@ -17,7 +17,7 @@ from gpustack.cloud import Connection, placement
 from gpustack.cloud.placement import Provider
 from gpustack.novadb import databases, hardware, nodes
 from gpustack.novadb.counts import NodeCounts
-from gpustack.novadb.other_cells import Identity
+from gpustack.novadb.other_cells import Identity, surveyed
 from gpustack.novadb.read import reading
 from gpustack.novadb.sources import Cell, Sources
 from gpustack.novadb.view import CURRENT, Clock, Judgement
@@ -101,7 +101,7 @@ class Checked:
     devices: int = 0
 
     def add(self, cell: str, host: str | None, devices: int) -> None:
-        self.hosts.add((cell, host))
+        self.hosts |= {(cell, host)} if host else set()
         self.devices += devices
 
     def keys(self) -> Iterator[tuple[str, str, str]]:
@@ -261,6 +261,8 @@ def make(
     :param answers: the answers of :func:`hosts_to_ask`; None if no host was asked.
     :raises DatabaseError: if no cell could be read.
     """
+    if (selection.hosts, selection.instance) == (None, None):
+        sources = surveyed(sources)
     verdicts: list[Verdict] = []
     leftovers: list[Verdict] = []
     unread: list[tuple[str, str]] = []

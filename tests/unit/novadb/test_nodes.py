@@ -64,6 +64,20 @@ def test_nodes_are_found_by_any_of_their_names(cell: CellFile) -> None:
         assert nodes.uuids_of(connection, frozenset({"gpu2", "gpu1"})) == ["node-gpu2"]
 
 
+def test_owners_that_are_not_placed_on_the_node_of_their_row(cell: CellFile) -> None:
+    node, orphan = cell.host("gpu1"), cell.host("gpu2", deleted=True)
+    for number, (uuid, on, deleted) in enumerate(
+        [("here", node, 0), ("ELSEWHERE", node, 0), ("gone", node, 0), ("orphan", orphan, 0), ("soft", node, 9)]
+    ):
+        cell.device(on, f"0000:0{number}:00.0", "allocated", instance_uuid=uuid, deleted=deleted)
+    for uuid, host in (("here", "gpu1"), ("ELSEWHERE", "gpu3"), ("orphan", "gpu2"), ("soft", "gpu1")):
+        cell.instance(uuid, host)
+    cell.device(node, "0000:09:00.0")
+    with cell.engine.connect() as connection:
+        assert set(nodes.displaced(connection, 9)) == {"elsewhere", "gone", "orphan", "soft"}
+        assert len(list(nodes.displaced(connection, 2))) == 2
+
+
 def test_the_numa_nodes_of_live_rows(cell: CellFile) -> None:
     node = cell.host("gpu1")
     known = cell.device(node, "0000:01:00.0", numa_node=1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,8 +10,9 @@ import sqlalchemy as sa
 
 from gpustack.base.findings import Code
 from gpustack.cli.app import main
-from gpustack.novadb import tables
-from gpustack.novadb.other_cells import OtherCells, Pointer, contradiction
+from gpustack.fleet import databases
+from gpustack.novadb import other_cells, tables
+from gpustack.novadb.other_cells import OtherCells, Pointer, contradiction, surveyed
 from gpustack.novadb.owners import read_instances
 from gpustack.novadb.sources import Cell, Sources
 from gpustack.repair import plan
@@ -210,6 +211,79 @@ def test_statements_grow_with_cells_and_owners(mapped_cloud: MappedCloud) -> Non
     assert many - few == (2000 - 500) / 250 * (len(mapped_cloud.cells) + 1)  # instances of each cell, and mappings
 
 
+@pytest.mark.parametrize("command", [lambda sources: plan.make(sources, Selection()), databases.cells])
+def test_each_cell_is_asked_once_for_the_owners_of_all(tmp_path: Path, command: Callable[[Sources], object]) -> None:
+    """The owner of each cell's row is in the next cell."""
+
+    def statements(number: int) -> int:
+        place = tmp_path / str(number)
+        place.mkdir()
+        cells = [CellFile(f"sqlite:///{place}/cell{n}.sqlite") for n in range(number)]
+        for n, cell in enumerate(cells):
+            cell.device(cell.host(f"gpu{n}"), "0000:81:00.0", "allocated", instance_uuid=f"vm{n}", request_id="x")
+            cells[n - 1].instance(f"vm{n}", f"gpu{n}")
+        conf = nova_conf(place, {f"cell{n}": cell.url for n, cell in enumerate(cells)})
+        seen: list[str] = []
+        sa.event.listen(sa.Engine, "before_cursor_execute", record := lambda *event: seen.append(event[2]))
+        try:
+            command(Sources.from_nova_conf([conf]))
+        finally:
+            sa.event.remove(sa.Engine, "before_cursor_execute", record)
+        return len(seen)
+
+    assert statements(16) <= 4 * statements(4)
+
+
+def cells_of(directory: Path, number: int = 4) -> tuple[list[CellFile], Sources]:
+    """Cells of which the first has a row of ``vm`` on a host that is down."""
+    cells = [CellFile(f"sqlite:///{directory}/cell{n}.sqlite") for n in range(number)]
+    cells[0].device(cells[0].host("gpu0"), "0000:81:00.0", "allocated", instance_uuid="vm", request_id="x")
+    conf = nova_conf(directory, {f"cell{n}": cell.url for n, cell in enumerate(cells)})
+    return cells, Sources.from_nova_conf([conf])
+
+
+def test_one_survey_brings_the_records_of_all_cells(tmp_path: Path) -> None:
+    cells, sources = cells_of(tmp_path)
+    cells[2].instance("vm", "gpu2")
+    cells[3].move("vm", "gpu2", "gpu9", "confirmed")
+    known = surveyed(sources)
+    assert not sources.records
+    assert {uuid: (*of_cell.instances, *of_cell.moves) for uuid, of_cell in known.records.items()} == {
+        cell.uuid: ("vm",) * (number in (2, 3)) for number, cell in enumerate(sources.all_cells)
+    }
+    (verdict,) = plan.make(sources, Selection()).verdicts
+    assert (verdict.klass, verdict.status) == ("A", "stale")
+    assert "instance vm is active, on gpu2 (gpu2), cell cell2; it asks for 1 device" in verdict.evidence
+
+
+def test_a_survey_leaves_out_cells_that_can_not_be_read(tmp_path: Path) -> None:
+    cells, sources = cells_of(tmp_path)
+    with cells[1].engine.begin() as connection:
+        connection.exec_driver_sql("DROP TABLE migrations")
+    assert surveyed(sources).records.keys() == {cell.uuid for cell in sources.all_cells if cell.name != "cell1"}
+    (verdict,) = plan.make(sources, Selection()).verdicts
+    assert (verdict.klass, verdict.status) == ("A", "undecided")
+    assert "it may be in cell cell1, which could not be asked" in verdict.because
+
+
+def test_a_repair_does_not_rest_on_the_survey_of_its_plan(tmp_path: Path) -> None:
+    cells, sources = cells_of(tmp_path)
+    planned = wanted(sources)
+    assert [verdict["class"] for verdict in planned] == ["E"]
+    cells[3].instance("vm", "gpu3")
+    (outcome,) = run(sources, tmp_path / "journal", planned)
+    assert (outcome.result, "changed since the plan" in outcome.detail) == ("skipped", True)
+
+
+def test_too_many_owners_are_asked_for_as_they_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _cells, sources = cells_of(tmp_path)
+    assert surveyed(sources).records
+    monkeypatch.setattr(other_cells, "_MANY_OWNERS", 1)
+    assert not surveyed(sources).records
+    (verdict,) = plan.make(sources, Selection()).verdicts
+    assert (verdict.klass, verdict.status) == ("E", "stale")
+
+
 @pytest.mark.parametrize(
     ("records", "actual"),
     [
@@ -237,7 +311,7 @@ class Cloud:
         self.url = f"sqlite:///{directory}/api.sqlite"
         sources = Sources.from_nova_conf([conf])
         self.cells: tuple[Cell, ...] = sources.cells
-        self.others = OtherCells(api=sources.api, cells=sources.all_cells)
+        self.others = OtherCells(sources=sources)
 
     def mapped(self, name: str, cell: int | None, *, table: str = "host_mappings") -> None:
         """Map a host, or an instance, to a cell."""
@@ -281,7 +355,7 @@ def test_without_the_api_database_only_a_live_record_here_is_sure(cloud: Cloud) 
     cloud.files[0].instance("deleted", "gpu1", deleted=3)
     with cloud.files[0].engine.connect() as connection:
         records = read_instances(connection, {"here", "deleted"}, "cell1")
-    found = OtherCells().look_up({**records, "unknown": None}, "")
+    found = OtherCells(sources=Sources(cells=())).look_up({**records, "unknown": None}, "")
     assert {uuid for uuid, elsewhere in found.items() if elsewhere.doubts} == {"deleted", "unknown"}
 
 

@@ -131,6 +131,13 @@ def cloud(tmp_path: Path) -> Cloud:
     return Cloud(tmp_path)
 
 
+def test_devices_elsewhere_whose_owner_is_in_capitals(cloud: Cloud) -> None:
+    cloud.cell.instance("vm-a", "gpu3")
+    for host, uuid in (("gpu1", "vm-a"), ("gpu2", "VM-A")):
+        cloud.cell.device(cloud.cell.host(host), "0000:01:00.0", "allocated", instance_uuid=uuid)
+    assert [host for host, _row in cloud.views()["gpu1"].elsewhere["vm-a"]] == ["gpu2"]
+
+
 def test_the_last_report_of_each_kind_of_service(cloud: Cloud) -> None:
     for seen, more in ((50, {}), (10, {"deleted": 7})):
         cloud.cell.insert("services", host="c", binary="nova-scheduler", last_seen_up=ago(seen), **more)
@@ -246,7 +253,10 @@ def test_the_rows_of_a_node_that_does_not_exist_are_read(cloud: Cloud) -> None:
     cloud.cell.device(77, "0000:01:00.0", "allocated", instance_uuid="vm1")
     cloud.cell.device(78, "0000:02:00.0", deleted=3)
     views = cloud.views()
-    assert [(name, len(view.rows), view.node.deleted) for name, view in views.items()] == [("#77", 1, 77)]
+    assert [(name, len(view.rows), view.node.deleted) for name, view in views.items()] == [
+        ("#77", 1, 77),
+        ("#78", 0, 78),
+    ]
 
 
 def test_which_nodes_are_read(cloud: Cloud) -> None:

@@ -41,6 +41,14 @@ def test_rows_that_are_not_deleted_count_first(rows: list[Row], expected: Asked 
         assert read_requests(connection, {"vm"}).get("vm") == expected
 
 
+def test_requests_of_an_instance_in_capitals(tmp_path: Path) -> None:
+    """Only MySQL ignores case."""
+    cell = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
+    cell.insert("instance_extra", instance_uuid="VM-A", pci_requests=ONE)
+    with cell.engine.connect() as connection:
+        assert read_requests(connection, {"vm-a"}) == {"vm-a": Asked(REQUESTS, ONE)}
+
+
 def test_deleted_rows_do_not_count_for_an_instance_that_lives(tmp_path: Path) -> None:
     cell = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
     for uuid, deleted in (("gone", 7), ("vm", 8), ("both", 0), ("both", 9)):

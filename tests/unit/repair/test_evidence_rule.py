@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from random import Random
 
 import pytest
@@ -97,9 +97,10 @@ def offered_beside_taken(cloud: SmallCloud) -> set[int]:
 
 def only_where_mapped(others: OtherCells, here: Mapping[str, Instance | None], own_cell: str) -> dict[str, Elsewhere]:
     """A mutant of ``OtherCells.look_up``: instances are looked up only in the cell to which they are mapped."""
-    assert others.api
-    mapped = {pointer.cell for pointer in others._mapped(others.api).of_instances(here).values()}
-    fewer = OtherCells(api=others.api, cells=tuple(cell for cell in others.cells if cell.uuid in mapped))
+    assert others.sources.api
+    mapped = {pointer.cell for pointer in others._mapped(others.sources.api).of_instances(here).values()}
+    cells = tuple(cell for cell in others.sources.all_cells if cell.uuid in mapped)
+    fewer = OtherCells(sources=replace(others.sources, all_cells=cells))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(other_cells, "contradiction", lambda *_evidence: None)
         return look_up(fewer, here, own_cell)
