@@ -43,7 +43,7 @@ class RowVerdict:
     doubt: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
     """A live row of ``pci_devices``.
 

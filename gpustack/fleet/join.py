@@ -22,6 +22,7 @@ from gpustack.spec.verdict import verdicts
 
 _STATES = {"available": State.FREE, "claimed": State.CLAIMED, "allocated": State.ALLOCATED}
 """The states of rows; all others are unavailable."""
+_NO_TRAITS = frozenset[str]()
 
 
 def join(answers: Answers) -> Fleet:
@@ -47,6 +48,7 @@ def join(answers: Answers) -> Fleet:
         for gpu in listed
     ]
     unlisted = _unlisted(index, listed)
+    unmapped = sorted({gpu.host for gpu in listed if gpu.service == "unmapped"})
     fleet = Fleet(
         gpus=tuple(sorted(listed, key=lambda gpu: (gpu.host, gpu.address, gpu.holder.consumer if gpu.holder else ""))),
         servers=tuple(server for server in answers.servers or () if server.devices),
@@ -62,8 +64,13 @@ def join(answers: Answers) -> Fleet:
             ),
             *_still_offered(index, listed),
             *unscheduled(index),
-            *_deleted_projects(listed, answers),
-            *_unmapped(index, listed),
+            *(
+                finding(Code.PROJECT_DELETED, place=gpu.place, project=holder.project, server=holder.instance)
+                for gpu in listed
+                for holder in gpu.holders
+                if holder.project in answers.deleted
+            ),
+            *(finding(Code.HOST_NOT_MAPPED, place=host) for host in unmapped),
         ),
         partial=answers.gaps,
         notes=tuple(_notes(index, listed, unlisted)),
@@ -188,7 +195,7 @@ def _of_row(index: Index, row: Row, device: Device | None) -> Gpu:
         cell=row.cell,
         parent=row.parent,
         provider=device.uuid if device else "",
-        traits=device.traits if device else frozenset(),
+        traits=device.traits if device else _NO_TRAITS,
         sources=tuple(sources),
     )
 
@@ -280,18 +287,6 @@ def _not_offered(index: Index, listed: list[Gpu]) -> Iterator[Gpu]:
                     link=str(main.link or ""),
                     sources=(Source.SNAPSHOT,),
                 )
-
-
-def _deleted_projects(listed: list[Gpu], answers: Answers) -> Iterator[Finding]:
-    for gpu in listed:
-        for holder in gpu.holders:
-            if holder.project in answers.deleted:
-                yield finding(Code.PROJECT_DELETED, place=gpu.place, project=holder.project, server=holder.instance)
-
-
-def _unmapped(index: Index, listed: list[Gpu]) -> Iterator[Finding]:
-    for host in sorted({gpu.host for gpu in listed if gpu.service == "unmapped"}):
-        yield finding(Code.HOST_NOT_MAPPED, place=host)
 
 
 def _unlisted(index: Index, listed: list[Gpu]) -> list[str]:

@@ -42,7 +42,7 @@ MDEV = "mdev"
 """The ``dev_type`` of cards on which nova-compute creates mediated devices; other values are those of Nova's rows."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Holder:
     """The holder of a GPU, or of a part of it.
 
@@ -65,7 +65,7 @@ class Holder:
         return self.server.id if self.server else self.consumer
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Gpu:
     """One GPU, or one instance's share of a host whose GPUs can't be distinguished.
 

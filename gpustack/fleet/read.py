@@ -205,7 +205,8 @@ def _with_holders(cloud: Connection, answers: Answers, only: frozenset[str], pro
     holding = [s.id for s in answers.servers if s.devices and (key(s.place) in nodes or s.moving)]
     try:
         consumers = {c.uuid: c for c in placement.consumers(cloud, holding, known.keys(), progress)}
-        open_devices = list(_unexplained(asked, consumers))
+        held = sums(pair for consumer in consumers.values() for pair in consumer.devices.items())
+        open_devices = [device.uuid for device in asked if device.used > held.get(device.uuid, 0)]
         holders = each(lambda device: frozenset(consumers_of(cloud, device) or ()), open_devices)
         strangers = dict(zip(open_devices, holders, strict=True))
         # Instances on other nodes, or whose flavors request no device.
@@ -258,12 +259,6 @@ def _differs(server: Server, consumer: Consumer, nodes: Mapping[str, str]) -> bo
 
 def _all(sets: Iterable[frozenset[str]]) -> frozenset[str]:
     return frozenset[str]().union(*sets)
-
-
-def _unexplained(devices: Iterable[Device], consumers: Mapping[str, Consumer]) -> Iterable[str]:
-    """The devices of which more is used than the known consumers have."""
-    held = sums(pair for consumer in consumers.values() for pair in consumer.devices.items())
-    return (device.uuid for device in devices if device.used > held.get(device.uuid, 0))
 
 
 def _with_migrations(cloud: Connection, answers: Answers) -> Answers:

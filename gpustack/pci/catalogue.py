@@ -140,7 +140,7 @@ class Card:
     quirks: tuple[str, ...] = ()
     source: str
 
-    @property
+    @functools.cached_property
     def full_name(self) -> str:
         """Vendor and name: ``NVIDIA Quadro K4200``."""
         return f"{vendor_name(self.vendor)} {self.name}"

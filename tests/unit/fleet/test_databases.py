@@ -57,6 +57,18 @@ def test_rows_with_owners(cell: CellFile, tmp_path: Path) -> None:
     assert (read.verdicts, read.gaps) == ((), ())
 
 
+def test_equal_texts_of_rows_are_in_memory_once(cell: CellFile, tmp_path: Path) -> None:
+    """A cloud may have hundreds of thousands of rows."""
+    cell.device(cell.host("gpu2", seen=1), "0000:82:00.0")
+    read, _cells = databases.cells(sources(tmp_path, cell1=cell.url))
+    _first, one, other = read.rows or ()
+    assert all(getattr(one, name) is getattr(other, name) for name in ("address", "vendor_id", "dev_type", "status"))
+    _first, listed, same = join(read).gpus
+    assert (listed.model, listed.traits) == (same.model, same.traits)
+    assert listed.model is same.model
+    assert listed.traits is same.traits
+
+
 def test_what_clean_up_finds(cell: CellFile, tmp_path: Path) -> None:
     orphan, reinstalled = cell.host("gpu2"), cell.host("gpu1", deleted=True)
     cell.device(orphan, "0000:81:00.0", "allocated", instance_uuid="gone", request_id="x")
