@@ -46,7 +46,7 @@ def around(view: NodeView, rows: Iterable[PciRow], owners: Iterable[Owner], cloc
     facts = list(_host(view, clock))
     for owner in owners:
         facts += (*_instance(view, owner), *_moves(owner), *_devices(view, owner))
-    facts += map(_row, _relatives(view, rows))
+    facts += map(as_read, _relatives(view, rows))
     return tuple(dict.fromkeys(facts))
 
 
@@ -58,9 +58,13 @@ def _host(view: NodeView, clock: Clock) -> Iterator[Seen]:
     """
     node = view.node
     up = view.host_state(clock) is HostState.UP
-    match = {"id": node.id, "deleted": node.deleted, "host": node.host, "hypervisor_hostname": node.hypervisor_hostname}
+    match = {name: getattr(node, name) for name in ("id", "uuid", "deleted", "host", "hypervisor_hostname")}
     lost = node.place == (None, None) and node.deleted == node.id  # the row does not exist
-    yield Seen.of("compute_nodes", match if up or lost else {**match, "updated_at": node.updated_at}, 0 if lost else 1)
+    yield (
+        Seen.of("compute_nodes", {"id": node.id}, 0)
+        if lost
+        else Seen.of("compute_nodes", match if up else {**match, "updated_at": node.updated_at})
+    )
     service = {"binary": "nova-compute", "deleted": 0}
     if view.service is None:
         yield Seen.of("services", {**service, "host": node.host}, 0)
@@ -94,7 +98,7 @@ def _moves(owner: Owner) -> Iterator[Seen]:
 def _devices(view: NodeView, owner: Owner) -> Iterator[Seen]:
     """Yield the facts: the rows that name the owner are unchanged, and this node has no other row with that owner."""
     on_node = [row for row in view.rows if row.instance_uuid == owner.uuid]
-    yield from map(_row, [*on_node, *(row for _host, row in view.elsewhere.get(owner.uuid, ()))])
+    yield from map(as_read, [*on_node, *(row for _host, row in view.elsewhere.get(owner.uuid, ()))])
     others = {"compute_node_id": view.node.id, "instance_uuid": owner.uuid, "deleted": 0}
     yield Seen.of("pci_devices", {**others, "id": NotIn(frozenset(row.id for row in on_node))}, 0)
 
@@ -111,8 +115,9 @@ def _relatives(view: NodeView, rows: Iterable[PciRow]) -> Iterator[PciRow]:
             yield parent
 
 
-def _row(row: PciRow) -> Seen:
-    return Seen.of("pci_devices", {"id": row.id, **{name: getattr(row, name) for name in COMPARED}})
+def as_read(row: PciRow | HeldDevice) -> Seen:
+    """Return the fact that a row is as it was read or recorded."""
+    return Seen.of("pci_devices", {name: getattr(row, name) for name in ("id", *COMPARED)})
 
 
 def conditions(
@@ -154,6 +159,11 @@ def _matches(column: sa.ColumnElement[Any], value: object) -> sa.ColumnElement[b
 
 
 _FREED = {"status": "available", "instance_uuid": None, "request_id": None}
+_KEPT: Mapping[Repair | None, Mapping[str, object]] = {
+    Repair.UNBLOCK: {"status": "available"},
+    Repair.BLOCK_PARENT: {"status": "unavailable"},
+    Repair.CLEAR_OWNER: {"instance_uuid": None, "request_id": None},
+}
 WRITTEN = {
     "pci_devices": frozenset({"status", "instance_uuid", "request_id", "updated_at", "deleted", "deleted_at"}),
     "migrations": frozenset({"status", "updated_at"}),
@@ -200,7 +210,7 @@ class Change:
         :param facts: further conditions (:func:`conditions`).
         """
         table = tables.metadata.tables[self.table]
-        unchanged = [table.c.id == self.id, *(_same(table.c[name], value) for name, value in self.seen.items())]
+        unchanged = [table.c.id == self.id, *(_matches(table.c[name], value) for name, value in self.seen.items())]
         return sa.update(table).where(*unchanged, *facts).values(**self.new)
 
     def other_row(self, before: Mapping[str, Any], current: Mapping[str, Any]) -> str:
@@ -225,7 +235,7 @@ class Change:
         """Return the conditions under which the row may be restored: as this change left it, and the facts hold."""
         table = tables.metadata.tables[self.table]
         left = {name: before[name] for name in IDENTITY[self.table] if name in before} | dict(self.new)
-        return [table.c.id == self.id, *(_same(table.c[name], value) for name, value in left.items()), *facts]
+        return [table.c.id == self.id, *(_matches(table.c[name], value) for name, value in left.items()), *facts]
 
     def reversal(self, before: Mapping[str, Any], facts: Sequence[sa.ColumnElement[bool]]) -> sa.Update:
         """Return the UPDATE that restores the row, if it is :meth:`as_left`."""
@@ -252,13 +262,8 @@ def changes(verdict: Verdict, relatives: Mapping[str, PciRow], now: datetime) ->
                 if any(row.address == other.parent_addr or row.parent_addr == other.address for other in kept):
                     new["status"] = "unavailable"  # as Nova has it while another uses a related function
                 written += _mirrors(row, relatives, freed, now)
-    elif verdict.repair is Repair.UNBLOCK:
-        written += [_row_change(row, {"status": "available", "updated_at": now}) for row in verdict.rows]
-    elif verdict.repair is Repair.BLOCK_PARENT:
-        written += [_row_change(row, {"status": "unavailable", "updated_at": now}) for row in verdict.rows]
-    elif verdict.repair is Repair.CLEAR_OWNER:
-        cleared = {"instance_uuid": None, "request_id": None, "updated_at": now}
-        written += [_row_change(row, cleared) for row in verdict.rows]
+    elif verdict.repair in _KEPT:
+        written += [_row_change(row, {**_KEPT[verdict.repair], "updated_at": now}) for row in verdict.rows]
     written += [
         Change(
             table="migrations",
@@ -272,11 +277,8 @@ def changes(verdict: Verdict, relatives: Mapping[str, PciRow], now: datetime) ->
 
 
 def _row_change(row: PciRow, new: Mapping[str, Any]) -> Change:
-    columns = {
-        name: getattr(row, name)
-        for name in ("compute_node_id", "address", "status", "instance_uuid", "request_id", "deleted", "updated_at")
-    }
-    return Change(table="pci_devices", id=row.id, seen=columns, new=new)
+    seen = {name: getattr(row, name) for name in (*COMPARED, "updated_at")}
+    return Change(table="pci_devices", id=row.id, seen=seen, new=new)
 
 
 def _mirrors(row: PciRow, relatives: Mapping[str, PciRow], freed: set[int], now: datetime) -> Iterator[Change]:
@@ -292,10 +294,6 @@ def _mirrors(row: PciRow, relatives: Mapping[str, PciRow], freed: set[int], now:
         last = max((other.id for other in siblings if other.id in freed), default=None)
         if last == row.id and not any(other.taken and other.id not in freed for other in siblings):
             yield _row_change(parent, new)
-
-
-def _same(column: sa.ColumnElement[Any], value: object) -> sa.ColumnElement[bool]:
-    return column.is_(None) if value is None else column == value
 
 
 def held_devices(verdict: Verdict, view: NodeView) -> tuple[HeldDevice, ...]:
@@ -316,12 +314,6 @@ def held_devices(verdict: Verdict, view: NodeView) -> tuple[HeldDevice, ...]:
     )
 
 
-def facts(devices: Iterable[HeldDevice]) -> Iterator[Seen]:
-    """Yield the facts that must hold while the migrations get their old status: the rows are as recorded."""
-    for device in devices:
-        yield Seen.of("pci_devices", {name: getattr(device, name) for name in ("id", *COMPARED)})
-
-
 def objections(devices: Iterable[HeldDevice], rows: Mapping[int, PciRow]) -> Iterator[str]:
     """Yield an objection for each device whose row is not as recorded.
 
@@ -332,10 +324,15 @@ def objections(devices: Iterable[HeldDevice], rows: Mapping[int, PciRow]) -> Ite
             yield f"{device.address} on {device.host}, which the migration held, {change} by now"
 
 
+def use(row: PciRow) -> str:
+    """Return who has a device, in words that follow its name."""
+    return f"belongs to instance {row.instance_uuid}" if row.instance_uuid else f"is {row.status}"
+
+
 def _change(device: HeldDevice, row: PciRow | None) -> str:
     if row is None or not row.live:
         return "has no row"
     changed = [name for name in COMPARED if getattr(device, name) != getattr(row, name)]
     if "instance_uuid" in changed:
-        return f"belongs to instance {row.instance_uuid}" if row.instance_uuid else f"is {row.status}"
+        return use(row)
     return " and ".join(f"has {name} {getattr(row, name)} (not {getattr(device, name)})" for name in changed)

@@ -26,7 +26,7 @@ from gpustack.repair.journal import JournalEntry
 from gpustack.repair.outcome import Repairing, skipped
 from gpustack.repair.plan import Selection
 from gpustack.repair.repair import Change, around, conditions
-from gpustack.repair.verdict import HeldDevice, NotIn, Origin, Seen
+from gpustack.repair.verdict import HeldDevice, NotIn, Origin, Repair, Seen
 
 
 def undo_repair(entry: JournalEntry, api: Repairing, begin: Begin | None) -> Ended:
@@ -78,7 +78,7 @@ def _against_rows(entry: JournalEntry, cell: Cell, sources: Sources) -> Iterator
             functions = [row for row in family if row.parent_addr] or family
             taken = [row for row in functions if row.taken and row.instance_uuid not in users]
             if len(functions) - len(taken) < amount:
-                words = (f"{row.address} belongs to instance {row.instance_uuid}" for row in taken)
+                words = (f"{row.address} {repair.use(row)}" for row in taken)
                 yield "; ".join(words) or f"{verdict['host']} has no row of {' '.join(sorted(addresses))}"
             return
         yield f"no compute node {verdict['node']} of host {verdict['host']} is found"
@@ -154,28 +154,23 @@ def _present(entry: JournalEntry, cell: Cell, sources: Sources) -> tuple[tuple[S
     with reading(sources, cell, selection) as (reader, clock):
         owners = [reader.owner(uuid) for uuid in sorted(uuids)]
         objections += filter(None, [reader.identity.of(verdict["host"] or "")])
-        objections += _against_migrations(entry, _rows(reader.connection, _held(entry)))
+        objections += _against_migrations(entry, reader.connection)
         objections += (text for owner in owners for text in _against_place(owner, entry, cell))
         for view in reader.views(hosts):
             if view.node.id in nodes or (not nodes and view.node.hypervisor_hostname == verdict["node"]):
                 facts += around(view, [*before, *(row for row in view.rows if row.id in devices)], owners, clock)
                 facts += _address_is_free(before)
-                facts.append(Seen.of("compute_nodes", {"id": view.node.id, "uuid": view.node.uuid}))
                 objections += _against_node(view, entry)
                 objections += _against_host(view, clock, verdict) if rows else ()
                 objections += (text for owner in owners for text in _against_owner(view, owner, verdict))
-                objections += (text for row in rows for text in _against_relatives(view, row))
+                objections += (
+                    text for row in rows if row.get("deleted") == 0 for text in _against_relatives(view, row)
+                )
     if not facts:
         of_host = f" {verdict['node']} of host {verdict['host']}" if verdict["host"] else " of the rows"
         objections.append(f"no compute node{of_host} is found")
-    facts += repair.facts(_held(entry))
+    facts += map(repair.as_read, _held(entry))
     return tuple(facts), list(dict.fromkeys(objections))
-
-
-def _rows(connection: sa.Connection, devices: Sequence[HeldDevice]) -> dict[int, PciRow]:
-    """Return the present rows of recorded devices, by id."""
-    query = sa.select(*ROW).where(tables.pci_devices.c.id.in_([device.id for device in devices]))
-    return {row.id: PciRow.of(row) for row in connection.execute(query)}
 
 
 def _against_host(view: NodeView, clock: Clock, verdict: Mapping[str, Any]) -> Iterator[str]:
@@ -245,7 +240,8 @@ def _against_place(owner: Owner, entry: JournalEntry, cell: Cell) -> Iterator[st
 
 
 def _against_owner(view: NodeView, owner: Owner, verdict: Mapping[str, Any]) -> Iterator[str]:
-    if renamed(view, owner) and not verdict["stop_service"]:
+    beside = verdict["stop_service"] or verdict["repair"] == Repair.CLEAR_DELETED  # as it was at the repair
+    if renamed(view, owner) and not beside:
         yield f"instance {owner.uuid} is on {verdict['host']} by now, with devices of its own"
     yield from in_flight(owner)
 
@@ -256,10 +252,10 @@ def _against_relatives(view: NodeView, before: Mapping[str, Any]) -> Iterator[st
     family = [*view.children.get(before["address"], ()), *([parent] if parent else [])]
     for row in family:
         if row.taken and before.get("status") == "available":
-            yield f"{row.address} belongs to instance {row.instance_uuid}, and {before['address']} would be offered"
+            yield f"{row.address} {repair.use(row)}, and {before['address']} would be offered"
         other = row.taken and row.instance_uuid != before.get("instance_uuid")
         if other and before.get("status") in ("claimed", "allocated"):
-            yield f"{row.address} belongs to instance {row.instance_uuid} by now"
+            yield f"{row.address}, a function of the same device, {repair.use(row)}"
 
 
 def _held(entry: JournalEntry) -> list[HeldDevice]:
@@ -268,7 +264,7 @@ def _held(entry: JournalEntry) -> list[HeldDevice]:
     return [device for device in entry.held or () if device.id not in written]
 
 
-def _against_migrations(entry: JournalEntry, rows: Mapping[int, PciRow]) -> Iterator[str]:
+def _against_migrations(entry: JournalEntry, connection: sa.Connection) -> Iterator[str]:
     """Yield objections to the old status of migrations: somebody may have freed their devices, on either host."""
     moves = ", ".join(str(change.id) for change in entry.changes if change.table == "migrations")
     if moves and entry.held is None:  # nothing proves that the other host's devices are as they were
@@ -276,4 +272,5 @@ def _against_migrations(entry: JournalEntry, rows: Mapping[int, PciRow]) -> Iter
             f"migration {moves}: the journal is of an older gpustack and does not record the devices on both hosts; "
             f"run gpustack cleanup explain {quoted(entry.verdict['instance'])} to see their rows"
         )
-    yield from repair.objections(_held(entry), rows)
+    query = sa.select(*ROW).where(tables.pci_devices.c.id.in_([device.id for device in _held(entry)]))
+    yield from repair.objections(_held(entry), {row.id: PciRow.of(row) for row in connection.execute(query)})

@@ -82,7 +82,7 @@ SINCE = [
     (
         "vm-v",
         [f"{TAKEN} WHERE dev_type = 'type-PF' AND {OF_OLD}"],
-        "belongs to instance other by now",
+        "0000:05:00.0, a function of the same device, belongs to instance other",
     ),
 ]
 """The owner of a row, what happened since its repair, and the reason that is given."""
@@ -121,6 +121,55 @@ def test_nothing_is_restored_while_no_service_reports(cell: CellFile, sources: S
     (outcome,) = undone(tmp_path / "journal", sources)
     assert outcome.result is ChangeResult.DONE
     assert cell.dump()["pci_devices"] == before["pci_devices"]
+
+
+def test_a_soft_deleted_row_is_restored_whatever_its_owner_has_on_the_host(
+    cell: CellFile, sources: Sources, tmp_path: Path
+) -> None:
+    """The owner is on the host with a device of its own, and others use functions at the address of the row."""
+    node = cell.host("own")
+    cell.device(node, "0000:01:00.0", "allocated", instance_uuid=cell.instance("vm-own", "own"), request_id="r1")
+    cell.device(
+        node, "0000:02:00.0", "allocated", instance_uuid="vm-own", request_id="x", dev_type="type-PF", deleted=7
+    )
+    virtual = {"dev_type": "type-VF", "parent_addr": "0000:02:00.0", "request_id": "r1"}
+    cell.device(node, "0000:02:00.1", "allocated", instance_uuid=cell.instance("vm-v2", "own"), **virtual)
+    before = cell.dump()
+    (outcome,) = run(sources, tmp_path / "journal", [v for v in wanted(sources) if v["instance"] == "vm-own"])
+    assert outcome.result is ChangeResult.DONE
+    for check in (True, False):
+        (outcome,) = undone(tmp_path / "journal", sources, check=check)
+        assert outcome.result is ChangeResult.DONE, outcome.detail
+    assert cell.dump() == before
+
+
+def test_a_function_that_is_taken_without_an_owner_is_named(cell: CellFile, sources: Sources, tmp_path: Path) -> None:
+    run(sources, tmp_path / "journal", [v for v in wanted(sources) if v["instance"] == "vm-v"])
+    sql(cell, f"UPDATE pci_devices SET status = 'allocated' WHERE dev_type = 'type-PF' AND {OF_OLD}")
+    (outcome,) = undone(tmp_path / "journal", sources)
+    assert "0000:05:00.0, a function of the same device, is allocated; nothing was restored" in outcome.detail
+
+
+def test_rows_of_a_compute_node_without_a_record_are_restored(cell: CellFile, sources: Sources, tmp_path: Path) -> None:
+    """Only a database without foreign keys loses the record; nothing is restored if it has come back."""
+    record = "(id, host, hypervisor_hostname, uuid, deleted) SELECT compute_node_id, 'back', 'back', 'u', 0"
+    sql(cell, "DELETE FROM compute_nodes WHERE host = 'orphan'")
+    before = cell.dump()
+    planned = [verdict for verdict in wanted(sources) if verdict["class"] == "C"]
+    (outcome,) = run(sources, tmp_path / "journal", planned)
+    assert outcome.result is ChangeResult.DONE
+    with cell.engine.connect() as connection, connection.begin() as transaction:
+        row = planned[0]["devices"][0]["id"]
+        connection.exec_driver_sql(f"INSERT INTO compute_nodes {record} FROM pci_devices WHERE id = {row}")
+        transaction.commit()
+    (outcome,) = undone(tmp_path / "journal", sources)
+    assert outcome.result is ChangeResult.SKIPPED
+    assert "this is another database, or the host was added again" in outcome.detail
+    sql(cell, "DELETE FROM compute_nodes WHERE host = 'back'")
+    for check in (True, False):
+        (outcome,) = undone(tmp_path / "journal", sources, check=check)
+        assert outcome.result is ChangeResult.DONE, outcome.detail
+    assert cell.dump() == before
 
 
 @pytest.mark.parametrize("late", [False, True])
