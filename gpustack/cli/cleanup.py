@@ -224,7 +224,9 @@ gpustack cleanup apply --sql"""
         with Hypervisors(enabled=not parsed_args.no_hypervisor, ssh=ssh_options(parsed_args)) as hypervisors:
             self._repairing = Repairing(sources=sources, selection=selection, ask=hypervisors.ask, cloud=cloud)
             if parsed_args.sql:
-                self._print_script(sources, wanted, self._asked(wanted))
+                settled = self._asked(wanted)
+                omitted = self._omitted(wanted, settled, script=True)
+                print(script(sources, [verdict for verdict in settled if verdict not in omitted]), file=self.app.stdout)
             elif parsed_args.check:
                 self._print_settled(wanted, self._asked(wanted), parsed_args.format)
             else:
@@ -296,10 +298,6 @@ gpustack cleanup apply --sql"""
         if count := len(changed) + len(blocked):
             self._failed = PlanError(f"omitted repairs: {count} of {len(wanted)}", remedy="see the reasons above")
         return blocked
-
-    def _print_script(self, sources: Sources, wanted: Sequence[PlannedVerdict], settled: Sequence[Verdict]) -> None:
-        blocked = self._omitted(wanted, settled, script=True)
-        print(script(sources, [verdict for verdict in settled if verdict not in blocked]), file=self.app.stdout)
 
     def _print_settled(self, wanted: Sequence[PlannedVerdict], settled: Sequence[Verdict], format_: str) -> None:
         blocked = self._omitted(wanted, settled, script=False)

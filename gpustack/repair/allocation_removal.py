@@ -107,14 +107,8 @@ def _judged(cell: Cell, wanted: PlannedVerdict, api: Repairing, cloud: Connectio
     verdict = next((leftover for leftover in leftovers if key(leftover.to_dict()) == key(wanted)), None)
     if verdict is not None and verdict.status is Status.STALE:
         return verdict, ""
-    same_allocation = (
-        leftover
-        for leftover in leftovers
-        if leftover.allocation and asdict(leftover.allocation) == wanted["allocation"]
-    )
-    return None, next(
-        (f"now it is {leftover.status}: {leftover.because}" for leftover in same_allocation), "it is in order now"
-    )
+    same = (other for other in leftovers if other.allocation and asdict(other.allocation) == wanted["allocation"])
+    return None, next((f"now it is {other.status}: {other.because}" for other in same), "it is in order now")
 
 
 def put_back(cloud: Connection, entry: JournalEntry, begin: Begin | None) -> Ended:

@@ -103,8 +103,8 @@ def _repair(cell: Cell, verdict: Verdict, begin: Begin, witness: str) -> Ended:
         begin(payload(cell, verdict, written, before, witness=witness))
         for statement, change in zip(statements(connection, verdict, written), written, strict=True):
             if connection.execute(statement).rowcount != 1:
-                detail = f"{change.table} {change.id}, or what its verdict rests on, changed meanwhile; "
-                return skipped(f"{detail}nothing was written")
+                detail = f"{change.table} {change.id}, or what its verdict rests on, changed meanwhile"
+                return skipped(f"{detail}; nothing was written")
         commit = committed(connection, cell.database, written, before)
     if commit.result is ChangeResult.DONE:
         outcome = "migration set to failed" if verdict.repair is Repair.FAIL_MIGRATION else "written"
@@ -241,7 +241,9 @@ def writing(database: Database) -> Iterator[sa.Connection]:
             case "postgresql":
                 connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}s'")
             case _:
-                connection.exec_driver_sql(f"SET SESSION innodb_lock_wait_timeout = {LOCK_TIMEOUT}")
+                connection.exec_driver_sql(
+                    f"SET SESSION innodb_lock_wait_timeout = {LOCK_TIMEOUT}, lock_wait_timeout = {LOCK_TIMEOUT}"
+                )
                 connection.exec_driver_sql("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
                 connection.commit()
         yield connection

@@ -15,14 +15,10 @@ from gpustack.repair.verdict import PlannedVerdict, Repair
 
 _LONGEST = 4000  # a record takes 4096 characters
 _AFTER: dict[str, str] = {
-    Repair.FAIL_MIGRATION: "available",
+    **dict.fromkeys((Repair.FAIL_MIGRATION, Repair.FREE, Repair.UNBLOCK, Repair.CLEAR_OWNER), "available"),
+    **dict.fromkeys((Repair.RETIRE, Repair.CLEAR_DELETED), "available, soft-deleted"),
     Repair.RESTART: "as nova-compute writes it",
-    Repair.FREE: "available",
-    Repair.RETIRE: "available, soft-deleted",
-    Repair.CLEAR_DELETED: "available, soft-deleted",
-    Repair.UNBLOCK: "available",
     Repair.BLOCK_PARENT: "unavailable",
-    Repair.CLEAR_OWNER: "available",
 }
 """The state of a device after each repair of rows."""
 

@@ -71,13 +71,11 @@ def explain(
     answers = {host: ask(host) for host in sorted(subject.hosts)}
     for host, usage in answers.items():
         yield Section(title=f"hypervisor of {host}", lines=tuple(_hypervisor(usage, subject, host)))
-    if cloud is None:
-        yield Section(title="Placement", lines=("not asked (--os-cloud names its cloud)",))
-    else:
-        try:
-            yield Section(title="Placement", lines=tuple(_placement(cloud, subject)) or ("nothing",))
-        except CloudError as error:
-            yield Section(title="Placement", lines=(f"could not be asked: {error.what}",))
+    try:
+        held = tuple(_placement(cloud, subject)) if cloud else ("not asked (--os-cloud names its cloud)",)
+    except CloudError as error:
+        held = (f"could not be asked: {error.what}",)
+    yield Section(title="Placement", lines=held or ("nothing",))
     known = {host: usage for host, usage in answers.items() if usage.users or not usage.gap}
     looked = replace(selection, hosts=frozenset(subject.hosts), instance=None, classes=frozenset())
     cleanup_plan = plan.make(sources, looked, cloud, known)

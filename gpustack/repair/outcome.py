@@ -44,14 +44,9 @@ def refused(settled: Verdict) -> Ended | None:
 def key(verdict: PlannedVerdict) -> tuple[Any, ...]:
     """Return a key that is equal for two verdicts (as plain data) if both mean the same repair of the same rows."""
     return (
-        verdict["cell"],
-        verdict["class"],
-        verdict["host"],
-        verdict["node"],
+        *(verdict["cell"], verdict["class"], verdict["host"], verdict["node"], verdict["instance"]),
+        *(verdict["repair"], tuple(verdict["migrations"])),
         tuple(device["id"] for device in verdict["devices"]),
-        verdict["instance"],
-        verdict["repair"],
-        tuple(verdict["migrations"]),
         tuple(sorted((verdict.get("allocation") or {}).items())),
     )
 

@@ -21,9 +21,7 @@ REPAIRS: dict[Repair, tuple[str, str]] = {
     ),
     Repair.RETIRE: (f"{HOSTS}, whose answer is needed only if the instance may be there or moves", "`pci_devices`"),
     Repair.CLEAR_DELETED: (f"{HOSTS}; none if it is down and no name of it is the instance's host", "`pci_devices`"),
-    Repair.UNBLOCK: (HOSTS, "`pci_devices`"),
-    Repair.BLOCK_PARENT: (HOSTS, "`pci_devices`"),
-    Repair.CLEAR_OWNER: (HOSTS, "`pci_devices`"),
+    **dict.fromkeys((Repair.UNBLOCK, Repair.BLOCK_PARENT, Repair.CLEAR_OWNER), (HOSTS, "`pci_devices`")),
     Repair.UNSET_ALLOCATION: (HOSTS, "the consumer's generation in Placement, and the device's row"),
 }
 """For each repair, the hosts that are asked, and what undo compares."""

@@ -58,8 +58,7 @@ def _unset_command(data: PlannedVerdict) -> str:
     held = data.get("allocation") or {"provider": "", "consumer": ""}
     return (
         "take the allocation away in Placement, as by hand: openstack --os-placement-api-version 1.28 resource "
-        f"provider allocation unset --provider {quoted(held['provider'])} "
-        f"{quoted(held['consumer'])}"
+        f"provider allocation unset --provider {quoted(held['provider'])} {quoted(held['consumer'])}"
     )
 
 

@@ -77,6 +77,25 @@ def test_a_row_that_nova_holds_locked(cell: CellFile, tmp_path: Path, monkeypatc
     assert not changed
 
 
+def test_a_table_that_a_backup_or_an_upgrade_holds(
+    cell: CellFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MariaDB waits a day for the lock of a table, MySQL a year, unless its own option limits that."""
+    monkeypatch.setattr(apply, "LOCK_TIMEOUT", 1)
+    sources = Sources.from_url(cell.url)
+    (planned, *_more) = (repair for repair in _without_api(sources) if repair["repair"] == "free")
+    postgres = cell.engine.dialect.name == "postgresql"
+    begun = time.monotonic()
+    with cell.engine.connect() as other:
+        other.exec_driver_sql("LOCK TABLE pci_devices IN SHARE MODE" if postgres else "FLUSH TABLES WITH READ LOCK")
+        release = threading.Timer(60, other.invalidate)
+        release.start()
+        (outcome,) = run(sources, tmp_path / "journal", [planned])
+        release.cancel()
+    assert (outcome.result, time.monotonic() - begun < 50) == (ChangeResult.FAILED, True)
+    assert "a lock could not be had" in outcome.detail
+
+
 def test_a_deadlock_with_nova(cell: CellFile, tmp_path: Path) -> None:
     """Both hold what the other wants next, and the database ends gpustack's transaction."""
     sources = Sources.from_url(cell.url)
