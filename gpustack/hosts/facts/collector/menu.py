@@ -183,8 +183,7 @@ def differences(host: HostRoot, path: str, expected: Dict[str, Any]) -> List[str
     ordinary = [e for e in entries if (e["script"] or "").startswith(LINUX_SCRIPT) and not e["recovery"]]
     found = [] if ordinary else ["it has no entries of " + LINUX_SCRIPT]
     for entry in ordinary:
-        by_grub = next(grub_statements("linux x " + entry["arguments"]))[0][2:]
-        words = [word for word in by_grub if word.partition("=")[0] not in _BY_LOADER]
+        words = [word for word in entry_words(entry["arguments"]) if word.partition("=")[0] not in _BY_LOADER]
         wanted = list(expected["words"])
         if words[-1:] and words[-1].startswith("init=") and words[-1] not in wanted:
             words.pop()  # an entry for another init system
@@ -201,6 +200,11 @@ def differences(host: HostRoot, path: str, expected: Dict[str, Any]) -> List[str
     if (menu["default"] or "0") != expected["default"]:
         found.append(f"its default is {menu['default']}, not {expected['default']}")
     return found
+
+
+def entry_words(arguments: str) -> List[str]:
+    """The words that GRUB makes of the arguments of an entry."""
+    return next(grub_statements("linux x " + arguments))[0][2:]
 
 
 def scripts(host: HostRoot) -> List[Dict[str, Any]]:

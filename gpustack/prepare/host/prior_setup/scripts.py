@@ -77,8 +77,7 @@ def traces(host: Host, targets: Targets, other: Elsewhere) -> Iterator[Trace]:
             code = line.strip()
             if not code or code.startswith(("#", ": #")):
                 continue
-            is_program = path.startswith(_CRON) or (_UNITS in path and code.startswith("Exec"))  # it may act, too
-            if not acts(path, code) and not is_program and not (acts_on_named and _NAMES.match(code)):
+            if not acts(path, code) and not _is_command(path, code) and not (acts_on_named and _NAMES.match(code)):
                 continue
             lowered = code.lower()
             touches = _named_by(lowered)
@@ -106,6 +105,11 @@ def _instance(path: str, targets: Targets) -> Iterator[Trace]:
         unit = path.rpartition("/")[2]
         stays = f"systemctl disable {quoted(unit)}"
         yield Trace(path=path, line=0, said=unit, part=Part.FILE, agrees=False, stays=stays)
+
+
+def _is_command(path: str, code: str) -> bool:
+    """Whether a line of a unit or a cron table runs a program, which may act on devices in its arguments."""
+    return path.startswith(_CRON) or (_UNITS in path and code.startswith("Exec"))
 
 
 def _named_by(line: str) -> Callable[[Function], bool]:
