@@ -342,12 +342,9 @@ def _proxy(cloud: Connection, service: str, doing: str) -> Any:  # noqa: ANN401 
 
 
 def raise_refusal(answer: Any, service: str, path: str, doing: str, forbidden: str = _READING) -> None:  # noqa: ANN401 - a response
-    """Raise :class:`Refused` if the API refused the request, with the remedy that its HTTP status suggests."""
-    if (status := answer.status_code) >= 400:
-        log = f"see the log of {_LOGS.get(service, service)}" if status >= 500 else None
-        remedy = {UNAUTHORIZED: "check the user, the password and the project", FORBIDDEN: forbidden}.get(status, log)
-        what, where = f"can't {doing}: HTTP {status}, {_message(answer)}", _endpoint(answer, path)
-        raise Refused(what, status=status, where=where, remedy=remedy)
+    """Raise :class:`Refused` if the API refused the request."""
+    if answer.status_code >= 400:
+        raise _refusal(service, answer.status_code, _message(answer), doing, _endpoint(answer, path), forbidden)
 
 
 def may(cloud: Connection, service: str, path: str, doing: str, body: object, version: Microversion) -> bool:
@@ -476,6 +473,13 @@ def _too_old(service: str, wanted: Microversion, doing: str, where: str | None, 
 def _endpoint(answer: Any, path: str) -> str | None:  # noqa: ANN401 - a response
     """The endpoint of a response, for messages."""
     return str(getattr(answer, "url", "")).partition(path.partition("?")[0])[0] or None
+
+
+def _refusal(service: str, status: int, message: str, doing: str, where: str | None, forbidden: str) -> Refused:
+    """The error for a refused request, with the remedy that its HTTP status suggests."""
+    log = f"see the log of {_LOGS.get(service, service)}" if status >= 500 else None
+    remedy = {UNAUTHORIZED: "check the user, the password and the project", FORBIDDEN: forbidden}.get(status, log)
+    return Refused(f"can't {doing}: HTTP {status}, {message}", status=status, where=where, remedy=remedy)
 
 
 def _message(answer: Any) -> str:  # noqa: ANN401 - a response
