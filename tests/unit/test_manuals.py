@@ -39,6 +39,7 @@ def test_the_files_are_those_of_the_parsers(manuals: ModuleType) -> None:
         (["gpustack", "cleanup", "p"], {"plan"}),
         (["gpustack", "host", "plan", "--sn"], {"--snapshot"}),
         (["gpustack", "explain", "--h"], {"--help"}),
+        (["gpustack", "undo", "--un"], set()),  # --unless-confirmed is for gpustack itself
     ],
 )
 def test_bash_completes_commands_and_options(line: list[str], offered: set[str]) -> None:
