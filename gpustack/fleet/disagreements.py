@@ -130,13 +130,8 @@ def _vgpus_differ(
 
 def _missing(index: Index, server: Server, held: int) -> Iterator[Disagreement]:
     """An instance with too few allocations uses GPUs of its host that Placement has as free: any of them."""
-    free = [
-        device.address
-        for device in index.reporting.get(key(server.place), ())
-        if device.used < device.capacity
-        and not device.mediated
-        and index.is_gpu(device.node, device.address, index.ids(device))
-    ]
+    devices = (d for d in index.reporting.get(key(server.place), ()) if d.used < d.capacity and not d.mediated)
+    free = [d.address for d in devices if index.is_gpu(d.node, d.address, index.ids(d))]
     for address in free or [""]:
         text = finding(
             Code.ALLOCATION_MISSING,
@@ -283,9 +278,8 @@ def _reasons(verdict: Verdict, place: str, driver: str | None) -> Iterator[Findi
 def _differing_rows(index: Index) -> Iterator[Disagreement]:
     """Rows that differ from their allocation, unless clean-up has a verdict on the GPU."""
     judged = {(key(verdict.host), verdict.address) for verdict in index.answers.verdicts if not verdict.doubt}
-    physical = {(node, row.parent) for (node, _address), row in index.rows.items() if row.parent}
     for spot, row in index.rows.items():
-        device = index.devices.get(spot) if spot not in physical else None
+        device = index.devices.get(spot) if spot not in index.parents else None
         if device is None or (key(row.host), row.address) in judged or not _contradicts(index, row, device):
             continue
         holders = [_words(holder.server) if holder.server else holder.consumer for holder in index.holders(device)]

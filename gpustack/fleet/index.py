@@ -189,6 +189,11 @@ class Index:
         return by_key(((key(row.node), row.address), row) for row in self.answers.rows or ())
 
     @cached_property
+    def parents(self) -> frozenset[Spot]:
+        """The cards of which Nova offers virtual functions."""
+        return frozenset((node, row.parent) for (node, _address), row in self.rows.items() if row.parent)
+
+    @cached_property
     def owned(self) -> Counter[tuple[str, str]]:
         """The number of rows by owner and node."""
         return Counter((row.owner, key(row.node)) for row in self.answers.rows or () if row.owner)
@@ -272,6 +277,11 @@ class Index:
         faulty = [part for part in assigned if part.state is not State.READY]
         return None if not faulty or any(part.is_offered for part in assigned) else faulty[0]
 
+    def judged(self, node: str) -> tuple[Verdict, ...]:
+        """The verdicts on the GPUs of a compute node by the facts of its host; none without them."""
+        facts = self.facts(node)
+        return verdicts(self.answers.spec, facts).all if facts else ()
+
     def vgpu_types(self, device: Device) -> VgpuTypes:
         """The vGPU types of a card: of its mediated devices, and as the spec wants them."""
         if device.node not in self._mediated:
@@ -329,6 +339,11 @@ class Index:
         """Whether a device is a GPU."""
         siblings = self._known.get(key(node), set())
         return is_listed(*ids, address, siblings, self.function(node, address), virtual=virtual)
+
+    def is_gpu_row(self, row: Row) -> bool:
+        """Whether the device of a row is a GPU."""
+        ids = (row.vendor_id, row.product_id)
+        return self.is_gpu(row.node, row.address, ids, virtual=row.dev_type == "type-VF")
 
     # --- holders --------------------------------------------------------------------------------------------------
 
@@ -402,9 +417,6 @@ def unscheduled_note(index: Index) -> Iterator[str]:
 
 def free_rows(index: Index) -> Iterator[Row]:
     """The rows of GPUs that Nova has as free. A physical function with virtual functions is not one of them."""
-    parents = {(key(row.node), row.parent) for row in index.rows.values() if row.parent}
     for spot, row in index.rows.items():
-        if row.status != "available" or spot in parents:
-            continue
-        if index.is_gpu(row.node, row.address, (row.vendor_id, row.product_id), virtual=row.dev_type == "type-VF"):
+        if row.status == "available" and spot not in index.parents and index.is_gpu_row(row):
             yield row

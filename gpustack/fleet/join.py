@@ -18,7 +18,6 @@ from gpustack.hosts.facts.model import Function
 from gpustack.hosts.readiness.assessment import State as Readiness
 from gpustack.spec.model import OutOfService
 from gpustack.spec.out_of_service import by_machine, entry_of
-from gpustack.spec.verdict import verdicts
 
 _STATES = {"available": State.FREE, "claimed": State.CLAIMED, "allocated": State.ALLOCATED}
 """The states of rows; all others are unavailable."""
@@ -111,19 +110,11 @@ def _with_reason(index: Index, gpu: Gpu, entries: Mapping[str, list[OutOfService
 def _still_offered(index: Index, listed: Iterable[Gpu]) -> Iterator[Finding]:
     """GPUs out of service that nothing keeps new instances off, now or when their instance ends."""
     for gpu in listed:
-        offered = gpu.state is not State.UNAVAILABLE and gpu.service != "disabled"
-        if (
-            gpu.out_of_service
-            and offered
-            and not (gpu.reserved and (gpu.dev_type == MDEV or index.answers.models.scheduled))
-        ):
-            yield finding(
-                Code.OUT_OF_SERVICE_OFFERED,
-                place=gpu.place,
-                reason=gpu.out_of_service,
-                host=gpu.host,
-                address=gpu.address,
-            )
+        withheld = gpu.reserved and (gpu.dev_type == MDEV or index.answers.models.scheduled)
+        offered = gpu.state is not State.UNAVAILABLE and gpu.service != "disabled" and not withheld
+        if offered and (why := gpu.out_of_service):
+            place, host, address = gpu.place, gpu.host, gpu.address
+            yield finding(Code.OUT_OF_SERVICE_OFFERED, place=place, reason=why, host=host, address=address)
 
 
 def _unseen(index: Index, fleet: Fleet) -> Iterator[Finding]:
@@ -148,15 +139,10 @@ def _unseen(index: Index, fleet: Fleet) -> Iterator[Finding]:
 
 def _of_rows(index: Index) -> Iterator[Gpu]:
     """The GPUs of rows. A physical function whose virtual functions are offered is no GPU of its own."""
-    parents = {(key(row.node), row.parent) for row in index.rows.values() if row.parent}
     for spot, row in index.rows.items():
-        virtual = row.dev_type == "type-VF"
-        ids = (row.vendor_id, row.product_id)
-        if not index.is_gpu(row.node, row.address, ids, virtual=virtual):
-            continue
-        if spot in parents and row.status not in ("claimed", "allocated"):
-            continue
-        yield _of_row(index, row, index.devices.get((key(row.node), row.parent if row.parent else row.address)))
+        is_own = spot not in index.parents or row.status in ("claimed", "allocated")
+        if is_own and index.is_gpu_row(row):
+            yield _of_row(index, row, index.devices.get((key(row.node), row.parent or row.address)))
 
 
 def _of_row(index: Index, row: Row, device: Device | None) -> Gpu:
@@ -202,10 +188,9 @@ def _of_row(index: Index, row: Row, device: Device | None) -> Gpu:
 
 def _of_devices(index: Index) -> Iterator[Gpu]:
     """The GPUs that only Placement has."""
-    parents = {(key(row.node), row.parent) for row in index.rows.values() if row.parent}
     for spot, device in index.devices.items():
         ids = index.ids(device)
-        if spot not in index.rows and spot not in parents and index.is_gpu(device.node, device.address, ids):
+        if spot not in index.rows and spot not in index.parents and index.is_gpu(device.node, device.address, ids):
             yield _of_device(index, device, ids)
 
 
@@ -268,8 +253,7 @@ def _not_offered(index: Index, listed: list[Gpu]) -> Iterator[Gpu]:
     """GPUs that a host holds for passthrough, but that Nova does not have; only of hosts whose GPUs are listed."""
     spots = {(gpu.node, gpu.address) for gpu in listed if gpu.address}
     for host, node in sorted({(gpu.host, gpu.node) for gpu in listed if gpu.address}):
-        facts = index.facts(node)
-        for verdict in verdicts(index.answers.spec, facts).all if facts else ():
+        for verdict in index.judged(node):
             gpu, main = verdict.gpu, verdict.gpu.main
             is_listed = bool({(node, address) for address in gpu.addresses} & spots)
             if verdict.state is Readiness.READY and not is_listed and main.physical_function is None:
@@ -305,10 +289,7 @@ def _closed(index: Index, listed: list[Gpu]) -> Iterator[str]:
 
 
 def _offers(index: Index, host: str) -> bool:
-    facts = index.facts(host)
-    return facts is not None and any(
-        verdict.state is Readiness.READY for verdict in verdicts(index.answers.spec, facts).all
-    )
+    return any(verdict.state is Readiness.READY for verdict in index.judged(host))
 
 
 def _notes(index: Index, listed: list[Gpu], unlisted: list[str]) -> Iterator[str]:
@@ -340,15 +321,7 @@ def _notes(index: Index, listed: list[Gpu], unlisted: list[str]) -> Iterator[str
     foreign = sorted({gpu.model for gpu in listed if not gpu.address} - set(aliases.values())) if aliases else []
     if foreign:
         yield f"listed as GPUs, though the spec does not have their aliases: {names(foreign, 8)}"
-    others = {
-        spot
-        for spot, device in index.devices.items()
-        if not index.is_gpu(device.node, device.address, index.ids(device))
-    }
-    others |= {
-        spot
-        for spot, row in index.rows.items()
-        if not index.is_gpu(row.node, row.address, (row.vendor_id, row.product_id), virtual=row.dev_type == "type-VF")
-    }
+    others = {spot for spot, d in index.devices.items() if not index.is_gpu(d.node, d.address, index.ids(d))}
+    others |= {spot for spot, row in index.rows.items() if not index.is_gpu_row(row)}
     if others:
         yield f"{len(others)} other PCI devices are not listed"

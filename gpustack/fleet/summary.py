@@ -9,30 +9,24 @@ from gpustack.base.text import listed
 from gpustack.fleet.index import Index
 from gpustack.fleet.model import MDEV, Fleet, Gpu, HostCount, State
 from gpustack.hosts.readiness.assessment import State as Readiness
-from gpustack.spec.verdict import verdicts
 
 
 def host_counts(listed: Iterable[Gpu], index: Index) -> tuple[HostCount, ...]:
     """The GPUs by host and model. Without addresses, the total is that of the host's facts, or unknown."""
     counts = []
     for (host, model), members in by_key(((gpu.host, gpu.model), gpu) for gpu in listed if gpu.host).items():
-        used = sum(gpu.used for gpu in members)
-        if all(gpu.address for gpu in members):
-            total: int | None = sum(gpu.units for gpu in members)
-            free: int | None = sum(gpu.free for gpu in members)
-            cards = tuple((gpu.free, gpu.units) for gpu in members if gpu.dev_type == MDEV)
-            counts.append(
-                HostCount(host=host, model=model, total=total, free=free, used=used, per_gpu=True, cards=cards)
-            )
-        else:
-            facts = index.facts(host)
-            judged = verdicts(index.answers.spec, facts).all if facts else ()
-            held = [verdict.gpu for verdict in judged if verdict.state is Readiness.READY]
+        used, per_gpu = sum(gpu.used for gpu in members), all(gpu.address for gpu in members)
+        cards = tuple((gpu.free, gpu.units) for gpu in members if gpu.dev_type == MDEV)
+        total: int | None = sum(gpu.units for gpu in members)
+        free: int | None = sum(gpu.free for gpu in members)
+        if not per_gpu:
+            held = [verdict.gpu for verdict in index.judged(host) if verdict.state is Readiness.READY]
             names = {gpu.name for gpu in held}
             # Aliases have no cards: with one model on the host, that is it.
             total = len([g for g in held if len(names) == 1 or g.name == model]) or None
-            free = max(total - used, 0) if total is not None else None
-            counts.append(HostCount(host=host, model=model, total=total, free=free, used=used, per_gpu=False))
+            free = None if total is None else max(total - used, 0)
+        of_host = HostCount(host=host, model=model, total=total, free=free, used=used, per_gpu=per_gpu, cards=cards)
+        counts.append(of_host)
     return tuple(sorted(counts, key=lambda count: (count.host, count.model)))
 
 
