@@ -259,7 +259,9 @@ def _compare(cloud: Connection, found: InstanceAnswer, failed: Event | None, sou
 
 
 def _with_request(known: BootRecord, sources: WhySources) -> BootRecord:
-    """The ports with devices of an instance, and its zone, image and hints for older APIs, from the API database.
+    """The image of an instance, the devices of its ports, and for older APIs zone and hints, from the API database.
+
+    No API shows the traits that an image requires.
 
     :raises DatabaseError: if the database cannot be read.
     """
@@ -273,7 +275,8 @@ def _with_request(known: BootRecord, sources: WhySources) -> BootRecord:
         request = scheduler_request(connection, known.server.id)
     if request is None:
         return known
-    return replace(known, **request._asdict() if known.hints is None else {"ports": request.ports})
+    shown = {} if known.hints is None else {"zone": known.zone, "hints": known.hints}
+    return replace(known, **{**request._asdict(), **shown})
 
 
 def _in_zone(read: State, zone: str) -> State:

@@ -360,6 +360,16 @@ def test_a_group_of_an_older_nova_is_read_from_its_api_database(
     assert sum("does not show" in gap for gap in found.gaps) == 3
 
 
+@pytest.mark.parametrize("newest", [(2, 90), (2, 100)])
+def test_a_trait_of_the_image_is_read_from_the_database(tmp_path: Path, newest: tuple[int, int]) -> None:
+    """No API shows it: Nova lists the properties of an image by the names of its own fields."""
+    image = {"properties": {"nova_object.data": {"traits_required": ["CUSTOM_FAST"]}}}
+    cells = stored(tmp_path, image={"nova_object.data": image})
+    found, _cloud = failed_in_a_large_cloud(tmp_path, newest=newest, sources={"databases": lambda: cells})
+    assert found.now is not None
+    assert found.now.capacity.demand.required == {"CUSTOM_FAST"}
+
+
 def test_devices_of_ports_are_a_doubt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def judged(_cloud: object, _state: object, demand: Demand, **_more: object) -> FlavorAnswer:
         return FlavorAnswer(
