@@ -4,11 +4,13 @@ The filters that do so are not among Nova's default filters. If the configuratio
 that they would refuse count as a doubt.
 """
 
+import itertools
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from gpustack.nova_options.aggregates import BY_PROJECT, MOST, PROJECTS
+from gpustack.nova_options.aggregates import BY_PROJECT, MOST, PROJECTS, Aggregate, metadata_of
 from gpustack.nova_options.scheduler import Scheduler
 from gpustack.operate.capacity.model import Demand, Host, Outcome, Reason, Step
 from gpustack.spec.extra_specs import REQUIRED, required_traits
@@ -48,14 +50,17 @@ def zone_of(metadata: Mapping[str, frozenset[str]]) -> str:
 
 def refusals(host: Host, demand: Demand, scheduler: Scheduler) -> Iterator[Step]:
     """Yield the steps at which a host refuses a flavor, or may refuse it if the option is not known."""
-    on, own, lacks = scheduler.enables, f"{PROJECTS}={demand.project}", ", ".join(sorted(demand.aggregate))
+    on, lacks = scheduler.enables, ", ".join(sorted(demand.aggregate))
+    own = f"{PROJECTS}={demand.project or 'PROJECT'}"
     projects = {project for name, ids in host.metadata.items() if name.startswith(PROJECTS) for project in ids}
     traits = required_traits({name: REQUIRED for name, values in host.metadata.items() if REQUIRED in values})
     has = all(any(matches(v, text) for v in host.metadata.get(name, ())) for name, text in demand.aggregate.items())
     types = host.metadata.get("instance_type", (demand.flavor,))
     needed = f"a flavor with the traits {', '.join(sorted(traits))}"
     metadata = ", ".join(f"{name}={value}" for name, value in sorted(demand.aggregate.items()))
-    outside = demand.confined is not None and host.name not in demand.confined
+    outside = bool(scheduler.required and not projects)  # no project has an aggregate with the host
+    if demand.confined is not None:
+        outside = host.name not in demand.confined
     other = bool(demand.project and projects) and demand.project not in projects
     for step, enabled, applies, refused, wanted in (
         (EXTRA_SPECS, on(EXTRA_SPECS), not has, f"without {lacks} in an aggregate", metadata),
@@ -74,8 +79,23 @@ def refusals(host: Host, demand: Demand, scheduler: Scheduler) -> Iterator[Step]
         yield Step(name=TENANTS, outcome=Outcome.UNKNOWN, doubt="some hosts are in aggregates for projects")
 
 
-def matches(value: str, requirement: str) -> bool:
-    """Whether a value of metadata meets an extra spec (``nova/scheduler/filters/extra_specs_ops.py``)."""
+def with_faults(demand: Demand, aggregates: Sequence[Aggregate], scheduler: Scheduler) -> Demand:
+    """A request with the metadata for which nova-scheduler ends it with an error if a host reaches the filter."""
+    compared = demand.aggregate.items() if scheduler.enables(EXTRA_SPECS) is not False else ()
+    faults = dict.fromkeys(
+        f"{name}={value} in an aggregate ({EXTRA_SPECS} fails: no number for {text!r})"
+        for aggregate, (name, text) in itertools.product(aggregates, compared)
+        for value in sorted(metadata_of(min(aggregate.hosts, default=""), [aggregate]).get(name, ()))
+        if matches(value, text) is None
+    )
+    return replace(demand, unmodelled=(*demand.unmodelled, *faults))
+
+
+def matches(value: str, requirement: str) -> bool | None:
+    """Whether a value of metadata meets an extra spec (``nova/scheduler/filters/extra_specs_ops.py``).
+
+    None if Nova's comparison fails: it expects numbers.
+    """
     word, *operands = requirement.split() or [""]
     if word == "<or>":
         return value in operands[::2]
@@ -87,4 +107,4 @@ def matches(value: str, requirement: str) -> bool:
     try:
         return bool(operands) and compare(type_(value), type_(operands[0]))
     except ValueError:
-        return False
+        return None

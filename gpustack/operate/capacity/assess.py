@@ -21,7 +21,7 @@ from gpustack.nova_options.aggregates import Aggregate
 from gpustack.nova_options.scheduler import Scheduler
 from gpustack.offer.flavor.flavors import WantedFlavor
 from gpustack.operate.capacity import read
-from gpustack.operate.capacity.aggregates import ZONE
+from gpustack.operate.capacity.aggregates import ZONE, with_faults
 from gpustack.operate.capacity.count import capacity
 from gpustack.operate.capacity.flavors import demands
 from gpustack.operate.capacity.hosts import Sources, hosts
@@ -130,6 +130,7 @@ def assess(cloud: Connection, known: State, demand: Demand, progress: Progress =
 
     :raises CloudError: if Placement does not answer.
     """
+    demand = with_faults(demand, known.aggregates, known.scheduler)
     return capacity(known.hosts, demand, accepted_by(cloud, known, demand, progress), known.scheduler)
 
 

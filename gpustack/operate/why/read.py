@@ -22,6 +22,7 @@ from gpustack.fleet.read import Databases
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options.device_spec import DeviceSpec
 from gpustack.nova_options.scheduler import Scheduler
+from gpustack.operate.capacity.aggregates import with_faults
 from gpustack.operate.capacity.assess import State, accepted_by, state
 from gpustack.operate.capacity.count import capacity
 from gpustack.operate.capacity.flavors import demand_of_present
@@ -158,6 +159,7 @@ def judged(
     :raises UsageError: if there is no such host.
     :raises CloudError: if Placement does not answer.
     """
+    demand = with_faults(demand, known.aggregates, known.scheduler)
     demand = replace(demand, confined=_confined(known, demand.project))
     accepted = accepted_by(cloud, known, demand, progress, later=(Reason.FRAGMENTS, Reason.NUMA))
     hosts = known.hosts

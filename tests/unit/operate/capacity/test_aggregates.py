@@ -9,7 +9,7 @@ import pytest
 from gpustack.nova_options.aggregates import Aggregate, metadata_of
 from gpustack.nova_options.scheduler import Scheduler
 from gpustack.operate.capacity.aggregates import EXTRA_SPECS as FILTER
-from gpustack.operate.capacity.aggregates import TYPES, matches, zone_of
+from gpustack.operate.capacity.aggregates import TYPES, matches, with_faults, zone_of
 from gpustack.operate.capacity.count import capacity
 from gpustack.operate.capacity.model import Cards, Demand, Host, Reason
 
@@ -52,7 +52,7 @@ def test_metadata_of_all_aggregates_of_a_host_count() -> None:
         ("16", "= 8", True),
         ("16", ">= 17", False),
         ("16", "!= 16", False),
-        ("many", ">= 1", False),
+        ("many", ">= 1", None),
         ("16", "==", False),
         ("abc", "<in> b", True),
         ("abc", "<all-in> a c", True),
@@ -61,8 +61,27 @@ def test_metadata_of_all_aggregates_of_a_host_count() -> None:
         ("b", "s!= b", False),
     ],
 )
-def test_operators_of_extra_specs(value: str, requirement: str, expected: bool) -> None:
+def test_operators_of_extra_specs(value: str, requirement: str, expected: bool | None) -> None:
     assert matches(value, requirement) is expected
+
+
+@pytest.mark.parametrize(("known", "most"), [(ON, 2), (Scheduler(), 4), (OFF, None)])
+def test_metadata_without_a_number_is_a_doubt_on_all_hosts(known: Scheduler, most: int | None) -> None:
+    """Nova's comparison raises an error, which ends the request for all hosts, whichever it reaches first."""
+    aggregates = [
+        Aggregate(name="one", hosts=frozenset({"gpu1"}), metadata={"rack": "3"}),
+        Aggregate(name="two", hosts=frozenset({"gpu2"}), metadata={"rack": "many"}),
+        Aggregate(name="empty", hosts=frozenset(), metadata={"rack": "none"}),
+    ]
+    hosts = [host(name, metadata_of(name, aggregates)) for name in ("gpu1", "gpu2")]
+    found = capacity(hosts, with_faults(demand(rack=">= 2"), aggregates, known), scheduler=known)
+    if most is None:
+        assert (found.least, found.most, found.doubts) == (4, 4, ())
+        return
+    assert (found.least, found.most) == (0, most)
+    assert found.doubts[0] == (
+        f"the effect of rack=many in an aggregate ({FILTER} fails: no number for '>= 2') is not counted"
+    )
 
 
 def test_hosts_without_the_metadata_are_refused_if_the_filter_is_enabled() -> None:
@@ -127,6 +146,19 @@ def test_a_project_with_an_aggregate_gets_its_hosts_only(
     known = Scheduler(filters=(), isolated=False, by_project=by_project)
     found = capacity([host("gpu1"), host("gpu2")], replace(demand(), project="p1", confined=confined), scheduler=known)
     assert (found.least, found.most) == numbers
+
+
+@pytest.mark.parametrize(("required", "numbers"), [(True, (0, 2)), (False, (2, 4)), (None, (2, 4))])
+def test_a_host_without_projects_serves_none_if_an_aggregate_is_required(
+    required: bool | None, numbers: tuple[int, int]
+) -> None:
+    """Without a project in the request, a host of an aggregate for projects stays a doubt."""
+    known = Scheduler(filters=(), isolated=False, by_project=True, required=required)
+    hosts = [host("gpu1", {"filter_tenant_id": frozenset({"p1"})}), host("gpu2")]
+    found = capacity(hosts, demand(), scheduler=known)
+    assert (found.least, found.most) == numbers
+    limits = [(limit.reason, limit.hosts) for limit in found.limits]
+    assert limits == ([(Reason.AGGREGATE, ("gpu2",))] if required else [])
 
 
 @pytest.mark.parametrize(("types", "number"), [({"f", "g"}, 4), ({"g"}, 2), (set(), 4)])
