@@ -1,5 +1,6 @@
 """Join the answers of all sources into the fleet: one entry per GPU. Pure."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
@@ -236,17 +237,16 @@ def _shares(index: Index, located: set[str]) -> Iterator[Gpu]:
         consumer = (index.answers.consumers or {}).get(server.id)
         if not server.placed or key(server.place) in located or (consumer is not None and consumer.devices):
             continue
-        for alias, count in server.devices.items():
-            for _number in range(count):
-                yield Gpu(
-                    host=server.host,
-                    node=server.place,
-                    model=index.answers.models.aliases.get(alias, alias),
-                    state=State.ALLOCATED,
-                    holders=(index.holder(server.id),),
-                    used=1,
-                    sources=(Source.NOVA,),
-                )
+        for alias in Counter(server.devices).elements():
+            yield Gpu(
+                host=server.host,
+                node=server.place,
+                model=index.answers.models.aliases.get(alias, alias),
+                state=State.ALLOCATED,
+                holders=(index.holder(server.id),),
+                used=1,
+                sources=(Source.NOVA,),
+            )
 
 
 def _not_offered(index: Index, listed: list[Gpu]) -> Iterator[Gpu]:
@@ -280,20 +280,14 @@ def _unlisted(index: Index, listed: list[Gpu]) -> list[str]:
     return sorted(host for host in others if index.answers.models.expects(host) or _offers(index, host))
 
 
-def _closed(index: Index, listed: list[Gpu]) -> Iterator[str]:
-    """Each closed host with GPUs, and why it is closed."""
-    known = {key(name) for gpu in listed for name in (gpu.host, gpu.node)}
-    for service in index.answers.services or ():
-        if not service.enabled and key(service.host) in known:
-            yield f"host {service.host} is closed: {reasons_of(service)}"
-
-
 def _offers(index: Index, host: str) -> bool:
     return any(verdict.state is Readiness.READY for verdict in index.judged(host))
 
 
 def _notes(index: Index, listed: list[Gpu], unlisted: list[str]) -> Iterator[str]:
-    yield from _closed(index, listed)
+    known = {key(name) for gpu in listed for name in (gpu.host, gpu.node)}
+    disabled = [entry for entry in index.answers.services or () if not entry.enabled and key(entry.host) in known]
+    yield from (f"host {service.host} is closed: {reasons_of(service)}" for service in disabled)
     if shared := sorted({gpu.host for gpu in listed if not gpu.address and gpu.host}):
         silent = any(gap.source is Source.PLACEMENT for gap in index.answers.gaps)
         which = "whose devices Placement did not show" if silent else "that report no devices to Placement"
