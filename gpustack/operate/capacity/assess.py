@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,10 @@ from gpustack.spec.model import Spec
 if TYPE_CHECKING:
     from gpustack.novadb.model import NodeResources
 
+_AFTER_PLACEMENT = frozenset(
+    {Reason.FRAGMENTS, Reason.NUMA, Reason.AGGREGATE, Reason.INSTANCES, Reason.GROUP, Reason.DOWN, Reason.CELL}
+)
+"""The reasons of steps that Nova reaches only with hosts that Placement accepts."""
 _OTHER_CLOUD = "the databases have none of the cloud's compute nodes: --config-file is of another cloud or region"
 
 
@@ -126,7 +130,7 @@ def _zone(aggregates: Sequence[Aggregate], wanted: str, scheduler: Scheduler) ->
 
 
 def assess(cloud: Connection, known: State, demand: Demand, progress: Progress = silent) -> Capacity:
-    """Count the instances of a flavor; Placement is asked on which hosts with room it accepts one.
+    """Count the instances of a flavor; Placement is asked on which hosts with its amounts it accepts one.
 
     :raises CloudError: if Placement does not answer.
     """
@@ -135,17 +139,21 @@ def assess(cloud: Connection, known: State, demand: Demand, progress: Progress =
 
 
 def accepted_by(
-    cloud: Connection, known: State, demand: Demand, progress: Progress = silent, *, later: Collection[Reason] = ()
+    cloud: Connection, known: State, demand: Demand, progress: Progress = silent, *, full: bool = False
 ) -> Accepted | None:
     """The uuids of the hosts that Placement accepts for each request of a flavor; None if it is not asked about any.
 
-    :param later: it is also asked about hosts that a later step of Nova refuses for one of these reasons.
+    It is also asked about hosts that a later step of Nova refuses.
+
+    :param full: also if they have no free GPU.
     :raises CloudError: if Placement does not answer.
     """
-    refused = {host.uuid: walk(Room(host), demand, known.scheduler).failed for host in known.hosts}
-    if not (uuids := [uuid for uuid, step in refused.items() if step is None or step.reason in later]):
+    hosts = [host for host in known.hosts if full or host.count(demand.aliases)]
+    steps = {host.uuid: walk(Room(host), demand, known.scheduler).failed for host in hosts}
+    uuids = [uuid for uuid, step in steps.items() if step is None or step.reason in _AFTER_PLACEMENT]
+    if not uuids:
         return None
-    others = refused.keys() - set(uuids)  # another step refuses them
+    others = {host.uuid for host in known.hosts}.difference(uuids)  # another step refuses them
     accepted = (read.accepted(cloud, request, uuids, progress) for request in demand.requests)
     return [None if nodes is None else nodes | others for nodes in accepted]
 

@@ -26,7 +26,7 @@ from gpustack.operate.capacity.aggregates import with_faults
 from gpustack.operate.capacity.assess import State, accepted_by, state
 from gpustack.operate.capacity.count import capacity
 from gpustack.operate.capacity.flavors import demand_of_present
-from gpustack.operate.capacity.model import Capacity, Demand, Reason, Step
+from gpustack.operate.capacity.model import Capacity, Demand, Step
 from gpustack.operate.capacity.room import Room
 from gpustack.operate.capacity.walk import walk
 from gpustack.operate.why.flavor import Cause, causes
@@ -161,7 +161,7 @@ def judged(
     """
     demand = with_faults(demand, known.aggregates, known.scheduler)
     demand = replace(demand, confined=_confined(known, demand.project))
-    accepted = accepted_by(cloud, known, demand, progress, later=(Reason.FRAGMENTS, Reason.NUMA))
+    accepted = accepted_by(cloud, known, demand, progress, full=True)
     hosts = known.hosts
     steps = None
     if host:

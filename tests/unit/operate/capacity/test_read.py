@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from gpustack.base.errors import CloudError
 from gpustack.cloud.compute import Hypervisor, hypervisors
-from gpustack.operate.capacity.assess import State, accepted_by
-from gpustack.operate.capacity.model import Cards, Demand, Host
+from gpustack.operate.capacity.assess import State, accepted_by, assess
+from gpustack.operate.capacity.model import Cards, Demand, Host, Reason
 from gpustack.operate.capacity.read import accepted, rooms
 from support.fleet_cloud import Answer, StandIn
 
@@ -158,6 +159,19 @@ def test_placement_is_asked_about_hosts_with_room_only() -> None:
         cloud = listing(*accepting, memory="", processors="", trait="")
         assert accepted_by(cloud.connection, State(hosts=(free, full)), DEMAND) == [{*accepting, "b"}]
     assert accepted_by(StandIn().connection, State(hosts=(full,)), DEMAND) is None
+
+
+@pytest.mark.parametrize("reason", [Reason.DOWN, Reason.CELL])
+def test_placement_is_asked_before_the_filters(reason: Reason) -> None:
+    """The limit of a host is the first step that refuses: a missing trait, although a later step refuses too."""
+    down = Host(uuid="a", name="gpu1", cards=(Cards(aliases=DEMAND.aliases),), amounts=DEMAND.amounts, closed=reason)
+    for accepting, expected in (("a", reason), ("", Reason.PLACEMENT)):
+        cloud = listing(*accepting, memory="", processors="", trait="")
+        (limit,) = assess(cloud.connection, State(hosts=(down,)), DEMAND).limits
+        assert limit.reason == expected
+    taken = replace(down, cards=())
+    cloud = listing(memory="", processors="", trait="")
+    assert accepted_by(cloud.connection, State(hosts=(taken,)), DEMAND, full=True) == [frozenset()]
 
 
 @pytest.mark.parametrize("count", [10, 40])
