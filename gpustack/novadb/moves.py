@@ -11,6 +11,9 @@ from gpustack.novadb import tables
 from gpustack.novadb.model import TERMINAL, Migration, Place
 from gpustack.novadb.owners import batches, spellings
 
+Moves = dict[str, Mapping[str, Any]]
+"""Migrations by their own uuid."""
+
 
 def unfinished(connection: sa.Connection) -> dict[str, tuple[Migration, ...]]:
     """Return all migrations that are unfinished, in error, or of unknown status, by instance. Their number is small."""
@@ -27,17 +30,18 @@ def moves_of(connection: sa.Connection, uuids: Iterable[str]) -> dict[str, tuple
     return by_instance
 
 
-def by_uuid(connection: sa.Connection, uuid: str) -> Mapping[str, Any] | None:
-    """Return the migration with this uuid, including soft-deleted ones; None if there is none.
+def by_uuids(connection: sa.Connection, uuids: Iterable[str]) -> Moves:
+    """Return the migrations with these uuids, including soft-deleted ones: the newest of each.
 
-    As a consumer in Placement, it holds what its instance had before the move.
+    As consumers in Placement, they hold what their instances had before the move.
     """
     table = tables.migrations
     if "uuid" not in {column.name for column in tables.columns(connection, table)}:
-        return None
-    query = sa.select(table.c.id, table.c.status, table.c.instance_uuid, table.c.updated_at)
-    row = connection.execute(query.where(table.c.uuid == uuid).order_by(table.c.id.desc())).mappings().first()
-    return None if row is None else dict(row)
+        return {}
+    columns = (table.c.uuid, table.c.id, table.c.status, table.c.instance_uuid, table.c.updated_at)
+    query = sa.select(*columns).order_by(table.c.id)
+    found = (connection.execute(query.where(table.c.uuid.in_(batch))).mappings() for batch in batches(sorted(uuids)))
+    return {str(row["uuid"]): dict(row) for rows in found for row in rows}
 
 
 def _migrations(connection: sa.Connection, condition: sa.ColumnElement[bool]) -> dict[str, tuple[Migration, ...]]:

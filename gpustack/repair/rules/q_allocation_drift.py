@@ -18,7 +18,7 @@ from gpustack.base.text import quoted
 from gpustack.cloud import Connection
 from gpustack.cloud.placement import Known, Provider, stranger
 from gpustack.novadb.model import TERMINAL, PciRow
-from gpustack.novadb.moves import by_uuid
+from gpustack.novadb.moves import Moves, by_uuids
 from gpustack.novadb.read import CellReader
 from gpustack.novadb.view import Clock, HostState, NodeView, Owner
 from gpustack.repair.evidence import about, doubts, in_flight, lacks, node_words, owner_words, pinning, renamed, young
@@ -63,6 +63,7 @@ class _Held:
 def judge(reader: CellReader, clock: Clock, known: Known, hosts: frozenset[str] | None = None) -> Iterator[Verdict]:
     """Yield verdicts where allocations of this cell's devices and its rows contradict each other."""
     by_node = by_key((provider.root, provider) for provider in known.devices)
+    moves = by_uuids(reader.connection, {consumer for provider in known.devices for consumer in provider.held})
     for view in reader.views(hosts, uuids=by_node.keys()) if by_node else ():
         if view.unread or view.node.deleted:
             continue  # class U reports an unreadable compute node
@@ -71,10 +72,10 @@ def judge(reader: CellReader, clock: Clock, known: Known, hosts: frozenset[str] 
             if provider.unread is not None:
                 yield _undecided(view, clock, provider)
                 continue
-            for held in _not_owned(reader, view, clock, provider, of_node):
+            for held in _not_owned(reader, view, clock, provider, of_node, moves):
                 verdict = timely(_verdict(held, known.cloud), view, clock, held.owner)
                 yield stuck(verdict, view, clock, held.owner)
-            moved = _moved(reader, provider) if unallocated.candidates(view, provider) else {}
+            moved = {uuid: str(moves[uuid]["instance_uuid"]) for uuid in provider.held if uuid in moves}
             for verdict in unallocated.judge(view, clock, provider, moved, known.cloud):
                 yield stuck(timely(verdict, view, clock), view, clock)
 
@@ -106,15 +107,16 @@ def _undecided(view: NodeView, clock: Clock, provider: Provider) -> Verdict:
 
 
 def _not_owned(
-    reader: CellReader, view: NodeView, clock: Clock, provider: Provider, of_node: Sequence[Provider]
+    reader: CellReader, view: NodeView, clock: Clock, provider: Provider, of_node: Sequence[Provider], moves: Moves
 ) -> Iterator[_Held]:
     """Yield the allocations of a device by others than the instance that its row names.
 
     :param of_node: all devices of the compute node.
+    :param moves: the migrations among the consumers.
     """
     family = unallocated.family(view, provider.address)
     for consumer in sorted(provider.held):
-        move = by_uuid(reader.connection, consumer)
+        move = moves.get(consumer)
         if move is not None or not any(row.taken and row.instance_uuid == consumer for row in family):
             owner = reader.owner(move["instance_uuid"] if move else consumer)
             yield _Held(
@@ -127,12 +129,6 @@ def _not_owned(
                 owner=owner,
                 phantom=move is None and bool(family) and phantom.beside_all(view, owner, of_node),
             )
-
-
-def _moved(reader: CellReader, provider: Provider) -> dict[str, str]:
-    """Return the instance of each consumer that is a migration."""
-    moves = ((uuid, by_uuid(reader.connection, uuid)) for uuid in provider.held)
-    return {uuid: str(move["instance_uuid"]) for uuid, move in moves if move}
 
 
 def _decision(held: _Held) -> tuple[Status, str, Repair | None]:

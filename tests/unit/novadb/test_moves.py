@@ -48,13 +48,12 @@ def test_a_consumer_of_placement_may_be_a_migration(cell: CellFile) -> None:
     cell.insert("migrations", instance_uuid="vm1", status="confirmed", uuid="m1", deleted=1)
     number = cell.insert("migrations", instance_uuid="vm2", status="error", uuid="m1")
     with cell.engine.begin() as connection:
-        found = moves.by_uuid(connection, "m1")
-        assert found is not None
-        assert (found["id"], found["status"], found["instance_uuid"]) == (number, "error", "vm2")
-        assert moves.by_uuid(connection, "vm1") is None
+        found = moves.by_uuids(connection, {"m1", "vm1"})
+        assert found.keys() == {"m1"}
+        assert (found["m1"]["id"], found["m1"]["status"], found["m1"]["instance_uuid"]) == (number, "error", "vm2")
         connection.exec_driver_sql("ALTER TABLE migrations DROP COLUMN uuid")
     with cell.engine.connect() as connection:
-        assert moves.by_uuid(connection, "m1") is None
+        assert moves.by_uuids(connection, {"m1"}) == {}
 
 
 def test_migrations_are_found_by_both_of_their_places(cell: CellFile) -> None:

@@ -224,10 +224,13 @@ class FullyAllocated:
 
 
 @pytest.mark.parametrize("unread", [False, True])
-def test_a_compute_node_that_is_deleted_or_unreadable_is_left_to_other_classes(unread: bool) -> None:
+def test_a_compute_node_that_is_deleted_or_unreadable_is_left_to_other_classes(
+    monkeypatch: pytest.MonkeyPatch, unread: bool
+) -> None:
+    monkeypatch.setattr(drift, "by_uuids", lambda _connection, _uuids: {})
     seen = neighbourhood.view({**CASE, "node": {} if unread else {"deleted": 7200}})
     seen = dataclasses.replace(seen, unread="its host is damaged" if unread else "")
-    reader = SimpleNamespace(views=lambda hosts, uuids: [seen])
+    reader = SimpleNamespace(connection=None, views=lambda hosts, uuids: [seen])
     device = Provider(uuid="gpu", name="gpu1_GPU", root="node", address="0000:81:00.0", held={"stranger": 1})
     known = Known(devices=[device], cloud=None)  # type: ignore[arg-type]
     assert list(drift.judge(reader, neighbourhood.clock(CASE), known)) == []  # type: ignore[arg-type]
