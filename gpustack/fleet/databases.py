@@ -52,6 +52,7 @@ def cells(sources: Sources) -> tuple[Answers, Sequence[Cell]]:
     verdicts: list[RowVerdict] = []
     gaps: list[Gap] = []
     read: list[Cell] = []
+    nodes: set[str] = set()
     failure: DatabaseError | None = None
     selection = plan.Selection(service_down_time=sources.service_down_time)
     hardware_of = hardware.finder(sources.hardware)
@@ -68,6 +69,7 @@ def cells(sources: Sources) -> tuple[Answers, Sequence[Cell]]:
                     judged = view if known is None else replace(view, hardware=known)
                     verdicts += _found(rules.judge(judged, clock), gone=bool(view.node.deleted))
                     if not view.node.deleted:
+                        nodes.add(view.node.uuid or "")
                         of_cell += [
                             Row(
                                 cell=cell.name,
@@ -92,7 +94,7 @@ def cells(sources: Sources) -> tuple[Answers, Sequence[Cell]]:
         raise failure
     answers = Answers(rows=tuple(rows), servers=tuple(servers.values()), verdicts=tuple(verdicts), gaps=tuple(gaps))
     disabled = frozenset(cell.name for cell in read if cell.disabled)
-    return replace(answers, everything=not gaps, disabled_cells=disabled), read
+    return replace(answers, nodes=frozenset(nodes - {""}), everything=not gaps, disabled_cells=disabled), read
 
 
 def _found(verdicts: Iterable[CleanupVerdict], *, gone: bool) -> Iterator[RowVerdict]:

@@ -67,14 +67,10 @@ def disagreements(index: Index) -> Iterator[Disagreement]:
 
 def _verdicts(index: Index) -> Iterator[Disagreement]:
     for verdict in index.answers.verdicts:
-        text = finding(
-            Code.GPU_OF_STALE_ROW,
-            place=f"{verdict.host} {verdict.address}".strip(),
-            klass=verdict.klass,
-            because=verdict.because,
-            host=verdict.host,
-        )
-        yield Disagreement(node=verdict.host, address=verdict.address, finding=text, breaks=not verdict.doubt)
+        host, because = verdict.host, verdict.because
+        place = f"{host} {verdict.address}".strip()
+        text = finding(Code.GPU_OF_STALE_ROW, place=place, klass=verdict.klass, because=because, host=host)
+        yield Disagreement(node=host, address=verdict.address, finding=text, breaks=not verdict.doubt)
 
 
 def of_server(index: Index, server: Server) -> Iterator[Disagreement]:
@@ -172,18 +168,12 @@ def _strangers(index: Index) -> Iterator[Disagreement]:
             holder = index.holder(consumer)
             if holder.server is not None and holder.server.moving:
                 continue
-            kind = "migration" if holder.migration else "consumer"
-            host = index.host_of(device.node)
+            owner, host = f"{'migration' if holder.migration else 'consumer'} {consumer}", index.host_of(device.node)
             if device.mediated:
-                yield _vgpus_differ(index, [device], f"{kind} {consumer}", consumer, 0, "no host", device.name)
+                yield _vgpus_differ(index, [device], owner, consumer, 0, "no host", device.name)
                 continue
-            text = finding(
-                Code.ALLOCATION_OF_STRANGER,
-                place=f"{host} {device.address}",
-                consumer=f"{kind} {consumer}",
-                klass=label("Q"),
-                host=host,
-            )
+            place = f"{host} {device.address}"
+            text = finding(Code.ALLOCATION_OF_STRANGER, place=place, consumer=owner, klass=label("Q"), host=host)
             yield Disagreement(node=device.node, address=device.address, finding=text)
 
 

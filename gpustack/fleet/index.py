@@ -77,6 +77,7 @@ class Answers:
     :ivar strangers: by device, the consumers that are neither instance nor migration here.
     :ivar rows: the rows of all cells that could be read.
     :ivar verdicts: what clean-up finds wrong with the rows.
+    :ivar nodes: the uuids of the compute nodes of the rows, or of Nova without rows; empty if unknown.
     :ivar disabled_cells: the cells of rows that nova-scheduler leaves out.
     :ivar hosts: the facts of hosts.
     :ivar spec: what the operator wants of the GPUs; None without a spec.
@@ -92,6 +93,7 @@ class Answers:
     strangers: Mapping[str, frozenset[str]] = field(default_factory=dict)
     rows: tuple[Row, ...] | None = None
     verdicts: tuple[RowVerdict, ...] = ()
+    nodes: frozenset[str] = frozenset()
     disabled_cells: frozenset[str] = frozenset()
     hosts: tuple[Host, ...] = ()
     models: Models = field(default_factory=Models)
@@ -105,6 +107,10 @@ class Answers:
     def has_all_rows(self) -> bool:
         """Whether the rows of all cells were read: only then a missing row shows that Nova does not have the GPU."""
         return self.rows is not None and self.everything
+
+    def is_elsewhere(self, nodes: frozenset[str]) -> bool:
+        """Whether the rows have none of a cloud's compute nodes, whose hosts may have the same names."""
+        return bool(self.nodes and nodes) and self.nodes.isdisjoint(nodes)
 
 
 Spot = tuple[str, str]

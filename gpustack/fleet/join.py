@@ -150,8 +150,7 @@ def _of_row(index: Index, row: Row, device: Device | None) -> Gpu:
     state = _STATES.get(row.status, State.UNAVAILABLE)
     holders: tuple[Holder, ...] = (index.holder(row.owner),) if row.owner else ()
     if device is not None and not row.parent:
-        others = [holder for holder in index.holders(device) if holder.instance != row.owner]
-        holders += tuple(others)
+        holders += tuple(holder for holder in index.holders(device) if holder.instance != row.owner)
     # Virtual functions are units of one provider: without capacity, none of them can be allocated.
     reserved = device is not None and device.capacity == 0
     if state is State.FREE:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 Databases = Callable[[], "Sources"]
 """Finds the cell databases."""
+OTHER_CLOUD = "the databases have none of the cloud's compute nodes: --config-file is of another cloud or region"
 _WITHOUT_SERVICES = "free GPUs may be on hosts whose nova-compute is down"
 _WITHOUT_NOVA = "the holders of GPUs are unknown, and hosts that report no devices to Placement are missing"
 
@@ -84,10 +85,12 @@ def read(
     gaps: list[Gap] = []
     devices, refusal = _devices(connection, gaps)
     listed = _listing(connection, gaps, refusal)
+    services, nodes = _services(connection, gaps) if listed else (None, frozenset[str]())
     answers = Answers(
         servers=with_vgpus(listed.servers, devices) if listed else None,
         everything=listed is not None and listed.everything and not listed.gaps,
-        services=_services(connection, gaps) if listed else None,
+        services=services,
+        nodes=nodes,
         devices=devices,
         hosts=given.hosts,
         models=given.models,
@@ -114,10 +117,14 @@ def _from_databases(cloud: Callable[[], Connection], sources: Sources, given: Gi
         connection = cloud()
         answers = replace(answers, devices=placement.devices(connection))
         found: list[Gap] = []
-        answers = replace(answers, services=_services(connection, found), gaps=(*answers.gaps, *found))
+        services, nodes = _services(connection, found)
+        answers = replace(answers, services=services, gaps=(*answers.gaps, *found))
     except CloudError as error:
         gap = Gap(source=Source.PLACEMENT, reason=f"{error.what}; reserved GPUs are listed as free")
         return replace(answers, gaps=(*answers.gaps, gap))
+    if answers.is_elsewhere(nodes):
+        of_cloud = read(cloud, Detail.HOLDERS, given, progress=progress)
+        return replace(of_cloud, gaps=(*of_cloud.gaps, Gap(source=Source.DATABASE, reason=OTHER_CLOUD)))
     answers = _with_holders(connection, answers, given.only, progress)
     if answers.devices and answers.consumers is not None:
         index = Index(answers)
@@ -168,20 +175,22 @@ def with_vgpus(listed: Iterable[Server], devices: Iterable[Device] | None) -> tu
     )
 
 
-def _services(cloud: Connection, gaps: list[Gap]) -> tuple[Service, ...] | None:
-    nodes = None
+def _services(cloud: Connection, gaps: list[Gap]) -> tuple[tuple[Service, ...] | None, frozenset[str]]:
+    """The services, None if Nova does not list them, and the uuids of its compute nodes."""
+    nodes: dict[str, str] | None = None
     try:
         listed = compute.services(cloud)
         with tolerating(FORBIDDEN, MISSING):
-            nodes = {key(node.host) for node in compute.hypervisors(cloud)} if listed else None
+            nodes = {node.uuid: key(node.host) for node in compute.hypervisors(cloud)} if listed else None
     except CloudError as error:
         gaps.append(Gap(source=Source.NOVA, reason=f"{error.what}; {_WITHOUT_SERVICES}"))
-        return None
-    known = tuple(replace(s, mapped=nodes is None or key(s.host) in nodes) for s in listed if s.answers)
+        return None, frozenset()
+    hosts = None if nodes is None else set(nodes.values())
+    known = tuple(replace(s, mapped=hosts is None or key(s.host) in hosts) for s in listed if s.answers)
     if missing := len(listed) - len(known):
         reason = f"a cell does not answer: the states of {missing} nova-compute services are unknown"
         gaps.append(Gap(source=Source.NOVA, reason=reason))
-    return known
+    return known, frozenset(nodes or ())
 
 
 def _in_scope(answers: Answers, only: frozenset[str]) -> list[Device]:

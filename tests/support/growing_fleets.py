@@ -262,4 +262,6 @@ def databases(directory: Path, sizes: Sizes) -> Path:
         owner = f"gone-{name}" if name.startswith("stale") else cell.instance(f"vm-{name}", name)
         cell.device(node, f"{FIRST}.0", "allocated", instance_uuid=owner, request_id="r1")
         cell.device(node, f"{SECOND}.0")
+    with cell.engine.begin() as connection:  # as the cloud has them
+        connection.exec_driver_sql("UPDATE compute_nodes SET uuid = host")
     return nova_conf(directory, {"cell": cell.url})

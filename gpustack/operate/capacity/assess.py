@@ -14,7 +14,7 @@ from gpustack.cloud.session import Progress, silent
 from gpustack.fleet.cards import models_of
 from gpustack.fleet.join import join
 from gpustack.fleet.model import Fleet
-from gpustack.fleet.read import Databases, Detail, Given
+from gpustack.fleet.read import OTHER_CLOUD, Databases, Detail, Given
 from gpustack.fleet.read import read as read_fleet
 from gpustack.hosts.facts.model import Host as Facts
 from gpustack.nova_options.aggregates import Aggregate
@@ -37,7 +37,6 @@ _AFTER_PLACEMENT = frozenset(
     {Reason.FRAGMENTS, Reason.NUMA, Reason.AGGREGATE, Reason.INSTANCES, Reason.GROUP, Reason.DOWN, Reason.CELL}
 )
 """The reasons of steps that Nova reaches only with hosts that Placement accepts."""
-_OTHER_CLOUD = "the databases have none of the cloud's compute nodes: --config-file is of another cloud or region"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +98,7 @@ def state(
 
         computes, problems = read_cells(found.with_hosts)
         if computes and computes.keys().isdisjoint(hypervisor.uuid for hypervisor in hypervisors):
-            problems = [*problems, _OTHER_CLOUD]
+            problems = [*problems, OTHER_CLOUD]
     sources = Sources(
         fleet=fleet,
         hypervisors=hypervisors,

@@ -62,6 +62,12 @@ HOST_COLUMNS: tuple[Column[tuple[Demand, HostCapacity]], ...] = (
     Column("reason", lambda r: r[1].reason and r[1].reason.value, "Limit", lambda r: host_text(r[1].reason, r[0])),
 )
 """The columns of a flavor on each host."""
+_LIMIT_COLUMNS: tuple[Column[Limit], ...] = (
+    Column("reason", lambda limit: limit.reason.value),
+    Column("gpus", lambda limit: limit.gpus),
+    Column("hosts", lambda limit: list(limit.hosts)),
+    Column("most_on_one_host", lambda limit: limit.most),
+)
 COLUMNS: tuple[Column[Capacity], ...] = (
     Column("flavor", lambda entry: entry.demand.flavor, "Flavor", lambda entry: _name(entry.demand)),
     Column("gpus", lambda entry: dict(entry.demand.gpus), "GPUs", lambda entry: request(entry.demand)),
@@ -77,15 +83,7 @@ COLUMNS: tuple[Column[Capacity], ...] = (
     ),
     Column(
         "limits",
-        lambda entry: [
-            {
-                "reason": limit.reason.value,
-                "gpus": limit.gpus,
-                "hosts": list(limit.hosts),
-                "most_on_one_host": limit.most,
-            }
-            for limit in entry.limits
-        ],
+        lambda entry: [described(_LIMIT_COLUMNS, limit) for limit in entry.limits],
         "Limits",
         lambda entry: "\n".join(limit_text(limit, entry.demand) for limit in entry.limits),
         lines=True,

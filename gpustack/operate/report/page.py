@@ -72,10 +72,8 @@ def free_rows(fleet: Fleet) -> tuple[list[Row], list[str]]:
     """
     by_model: dict[str, list[int]] = {}
     largest: Counter[str] = Counter()
-    unknown: dict[str, None] = {}
+    unknown = dict.fromkeys(count.model for count in fleet.counts if count.free is None)
     for count in fleet.counts:
-        if count.free is None:
-            unknown[count.model] = None
         for free, total in count.cards or ((count.free or 0, count.total or count.used),):
             by_model.setdefault(count.model, []).append(free)
             largest[count.model] = max(largest[count.model], total)
@@ -83,15 +81,10 @@ def free_rows(fleet: Fleet) -> tuple[list[Row], list[str]]:
     rows: list[Row] = []
     for model, numbers in sorted(by_model.items()):
         fitting = {size: sum(number // size for number in numbers) for size in _SIZES if size <= largest[model]}
-        row = {
-            "model": clipped(model) or "unknown model",
-            "free": sum(numbers),
-            "most": max(numbers),
-            "fitting": fitting,
-        }
         missing = [size for size, number in fitting.items() if not number and size <= sum(numbers)] if is_exact else []
         fragments = f"free GPUs: {sum(numbers)}, but no request of {missing[0]} fits" if missing else ""
-        rows.append({**row, "fragments": fragments})
+        row = {"model": clipped(model) or "unknown model", "free": sum(numbers), "most": max(numbers)}
+        rows.append({**row, "fitting": fitting, "fragments": fragments})
     return rows, [clipped(model) or "unknown model" for model in unknown]
 
 

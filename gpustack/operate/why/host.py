@@ -12,7 +12,7 @@ from gpustack.fleet.cards import models_of
 from gpustack.fleet.index import Answers, Index
 from gpustack.fleet.join import join
 from gpustack.fleet.model import Fleet, Gpu, Source, State
-from gpustack.fleet.read import Detail, Given
+from gpustack.fleet.read import OTHER_CLOUD, Detail, Given
 from gpustack.fleet.read import read as read_fleet
 from gpustack.hosts.readiness.assessment import State as Readiness
 from gpustack.operate.why import links
@@ -95,6 +95,9 @@ def _with_rows(answers: Answers, sources: WhySources, gaps: list[str]) -> Answer
         known, _ = databases.cells(databases.with_facts(sources.databases(), sources.facts))
     except DatabaseError as error:
         gaps.append(str(error).partition("\n")[0])
+        return answers
+    if known.is_elsewhere(answers.nodes):
+        gaps.append(OTHER_CLOUD)
         return answers
     of_api = tuple(gap for gap in answers.gaps if gap.source is not Source.NOVA)
     more = {"servers": known.servers, "rows": known.rows, "verdicts": known.verdicts}

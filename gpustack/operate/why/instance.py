@@ -366,7 +366,10 @@ def _follow(cloud: Connection, found: InstanceAnswer, sources: WhySources) -> No
 
 
 def _stored(uuid: str, sources: WhySources) -> tuple[list[Record] | None, tuple[Request, ...]]:
-    """The rows and the PCI requests of an instance; None without databases."""
+    """The rows and the PCI requests of an instance; None without databases.
+
+    :raises DatabaseError: if no cell has the instance.
+    """
     if sources.databases is None:
         return None, ()
     from gpustack.novadb import tables
@@ -374,13 +377,14 @@ def _stored(uuid: str, sources: WhySources) -> tuple[list[Record] | None, tuple[
     from gpustack.novadb.requests import parse_requests
 
     rows: list[Record] = []
-    requests: list[Request] = []
+    extras: list[Record] = []
     for cell in sources.databases().with_hosts:
         with stored_records(cell) as stored:
             rows += stored.devices_of({uuid})
-            for extra in stored.of(tables.instance_extra, "instance_uuid", {uuid}):
-                requests += parse_requests(extra["pci_requests"]).requests or ()
-    return rows, tuple(requests)
+            extras += stored.of(tables.instance_extra, "instance_uuid", {uuid})
+    if not (extras or rows):
+        raise DatabaseError("the databases do not have the instance: --config-file is of another cloud or region")
+    return rows, tuple(entry for extra in extras for entry in parse_requests(extra["pci_requests"]).requests or ())
 
 
 def _allocated(cloud: Connection, server: Server) -> frozenset[str] | None:

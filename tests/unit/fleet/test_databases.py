@@ -13,10 +13,11 @@ from gpustack.base.codes import Code
 from gpustack.base.errors import CloudError, DatabaseError
 from gpustack.fleet import databases
 from gpustack.fleet.join import join
-from gpustack.fleet.model import Source
+from gpustack.fleet.model import Fleet, Source
 from gpustack.fleet.placement import Device
-from gpustack.fleet.read import Detail, Given, read
+from gpustack.fleet.read import OTHER_CLOUD, Detail, Given, read
 from gpustack.novadb.sources import Sources
+from support import growing_fleets
 from support.cellfile import CellFile, nova_conf
 from support.fleet_answers import device, facts
 from support.fleet_cloud import StandIn, with_devices
@@ -136,6 +137,25 @@ def states(cell: CellFile, tmp_path: Path, cloud: StandIn, **given: object) -> t
 def of_cell(*devices: Device) -> list[Device]:
     """The devices with the compute node's uuid of the cell."""
     return [Device(**{**vars(device), "root": "node-gpu1"}) for device in devices]
+
+
+def test_rows_of_another_region_do_not_count(tmp_path: Path) -> None:
+    """Its hosts and their GPUs have the same names: its instances would hold GPUs of this cloud."""
+    sizes = growing_fleets.Sizes(hosts=2)
+    chosen = Sources.from_nova_conf([growing_fleets.databases(tmp_path, sizes)])
+    connection = growing_fleets.cloud(sizes).connection
+
+    def fleet() -> Fleet:
+        return join(read(lambda: connection, Detail.HOLDERS, Given(), lambda: chosen))
+
+    assert all(Source.DATABASE in gpu.sources for gpu in fleet().gpus)
+    assert not fleet().partial
+    with sa.create_engine(f"sqlite:///{tmp_path}/cell.sqlite", poolclass=sa.NullPool).begin() as changed:
+        changed.exec_driver_sql("UPDATE compute_nodes SET uuid = 'node-' || host")
+    found = fleet()
+    assert found.gpus
+    assert not any(Source.DATABASE in gpu.sources for gpu in found.gpus)
+    assert [(gap.source, gap.reason) for gap in found.partial] == [(Source.DATABASE, OTHER_CLOUD)]
 
 
 def test_rows_and_placement_together(cell: CellFile, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -202,7 +203,7 @@ def test_nova_conf_shows_how_nova_schedules(stand_in: StandIn, tmp_path: Path) -
     cell = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
     cell.device(cell.host("gpu1", seen=1), "0000:81:00.0")
     conf = nova_conf(tmp_path, {"cell1": cell.url})
-    stand_in.answers |= with_devices([device("gpu1", 0x81, capacity=0)]).answers
+    stand_in.answers |= with_devices([replace(device("gpu1", 0x81, capacity=0), root="node-gpu1")]).answers
     for option, state in (("false", State.WARNING), ("true", State.OK)):
         text = conf.read_text(encoding="utf-8").partition("[filter_scheduler]")[0]
         conf.write_text(f"{text}[filter_scheduler]\npci_in_placement = {option}\n", encoding="utf-8")

@@ -12,6 +12,7 @@ from gpustack.base.errors import CloudError, DatabaseError, UsageError
 from gpustack.fleet.index import Answers, Row
 from gpustack.fleet.model import Gap, Source
 from gpustack.fleet.placement import Device
+from gpustack.fleet.read import OTHER_CLOUD
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options.device_spec import parse_line
 from gpustack.nova_options.scheduler import Scheduler
@@ -246,6 +247,17 @@ def test_no_row_is_missing_in_a_cell_that_was_not_read(
     found, _cloud = asked(monkeypatch, tmp_path, rows=None, databases=lambda: Sources(api=None, cells=()))
     (gpu,) = [gpu for gpu in found.gpus if gpu.address == "0000:81:00.0"]
     assert (gpu.records["row"], gpu.broken) == (False if broken else None, broken)
+
+
+@pytest.mark.parametrize(("node", "row_of"), [(device("gpu1", 0x81).root, True), ("elsewhere", None)])
+def test_rows_of_another_region_do_not_count(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, node: str, row_of: bool | None
+) -> None:
+    known = Answers(rows=tuple(map(row, BUSES)), nodes=frozenset({node}))
+    monkeypatch.setattr("gpustack.fleet.databases.cells", lambda _sources: (known, ()))
+    found, _cloud = asked(monkeypatch, tmp_path, rows=None, databases=lambda: Sources(api=None, cells=()))
+    assert link_of(found, "row") is row_of
+    assert found.gaps == ([] if row_of else [OTHER_CLOUD])
 
 
 def test_gaps_of_nova_end_with_its_databases(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -482,6 +482,15 @@ def followed(cloud: StandIn, cell: CellFile | None, usage: Usage | None) -> Inst
     return answer(cloud.connection, VM, sources)
 
 
+def test_databases_without_the_instance_show_no_row(tmp_path: Path) -> None:
+    """Those of another region have hosts with the same names."""
+    other = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
+    other.device(other.host("gpu1", seen=1), GPU)
+    found = followed(running(), other, None)
+    assert [(gpu.records["row"], gpu.broken) for gpu in found.gpus] == [(None, "")]
+    assert "the databases do not have the instance: --config-file is of another cloud or region" in found.gaps
+
+
 def using(*addresses: str, gap: str = "", owner: str = VM) -> Usage:
     functions = dict.fromkeys((GPU, ANOTHER), "10de:11b4")
     return Usage(users={address: frozenset({owner}) for address in addresses}, functions=functions, gap=gap)
