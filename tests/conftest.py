@@ -41,7 +41,10 @@ _STATE = tempfile.mkdtemp(prefix="gpustack-state-")
 atexit.register(shutil.rmtree, _STATE, ignore_errors=True)
 os.environ["XDG_STATE_HOME"] = _STATE  # records of this run, not of the user
 # What is installed does not change: to read it takes 30 ms for each command that a test runs, most of a short one.
-importlib.metadata.entry_points = functools.cache(importlib.metadata.entry_points)  # type: ignore[assignment]
+_installed = functools.cache(importlib.metadata.entry_points)
+importlib.metadata.entry_points = functools.cache(  # type: ignore[assignment]
+    lambda **selection: _installed().select(**selection)
+)
 
 
 def pytest_configure() -> None:

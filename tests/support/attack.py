@@ -54,7 +54,6 @@ class _Watch:
     def __init__(self) -> None:
         self.allowed: tuple[str, ...] | None = None
         self.seen: list[str] = []
-        sys.dont_write_bytecode = True  # what a module writes when it is first imported is no act of a reader
         sys.addaudithook(self._event)  # audit hooks can't be removed
 
     def _event(self, event: str, arguments: tuple[Any, ...]) -> None:
@@ -78,12 +77,15 @@ def attack(*writable: Path) -> Iterator[None]:
     began = time.process_time()
     _watch.allowed, _watch.seen = ("/dev/null", *map(str, writable)), []
     refusal = ""
+    bytecode = sys.dont_write_bytecode
+    sys.dont_write_bytecode = True  # what a module writes when it is first imported is no act of a reader
     try:
         yield
     except GpustackError as error:
         refusal = str(error)
     finally:
         _watch.allowed = None
+        sys.dont_write_bytecode = bytecode
     assert len(refusal) < MOST_WORDS
     assert not _watch.seen, _watch.seen
     assert time.process_time() - began < SECONDS

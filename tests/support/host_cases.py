@@ -22,7 +22,7 @@ CASES = sorted((Path(__file__).parents[1] / "unit" / "prepare" / "host" / "cases
 
 def load(path: Path) -> tuple[dict[str, Any], Spec, Machine]:
     """A case: its data, its spec, and its host after the steps in ``before``."""
-    case = yaml.safe_load(path.read_text(encoding="utf-8"))
+    case = yaml.load(path.read_text(encoding="utf-8"), yaml.CSafeLoader)
     machine = Machine(changed(snapshot(case["host"]), case.get("changes", {})))
     spec = parse_spec(yaml.safe_dump({"version": 1, **case["spec"]}), path.name)
     for step in case.get("before", []):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import re
@@ -27,13 +28,18 @@ FILES = (
     .split("\0")
 )
 PRESENT = {*FILES, *(str(parent) for name in FILES for parent in PurePosixPath(name).parents)}
-KNOWN = named_paths.names(house.sources(TOP))
 # Where modules are named without the first directories: docs, tests' own READMEs.
 ROOTS = ("", "gpustack/", "demo/gpustack_demo/", "tests/unit/", "tests/nova/cleanup/", "tests/lab/")
 # Packages of others whose modules the texts cite.
 CITED = ("nova/", "ansible/", "oslo_config/", "openstack/", "cloudinit/", "keystone/", "novaclient/", "placement/")
 # Paths of a wheel, recipes for a new file, the label of Kubernetes nodes; make expands test_ itself (see below).
 ELSEWHERE = re.compile(r"tools/modprobe\.c|gpustack/(?:share|gputype)\b|x[_-]name|RELEASE.txt")
+
+
+@functools.cache
+def known() -> dict[str, set[str]]:
+    """The names of each module."""
+    return named_paths.names(house.sources(TOP))
 
 
 def texts(*patterns: str) -> dict[str, str]:
@@ -93,7 +99,7 @@ def test_modules_in_texts_exist(pattern: str) -> None:
     ["gpustack/**/*.py", "demo/**/*.py", "docs/**/*.md", "playbooks/**/*.yml", "playbooks/**/*.py", "bench/*.py"],
 )
 def test_dotted_names_exist(pattern: str) -> None:
-    found = {name: list(named_paths.missing_names(text, KNOWN)) for name, text in texts(pattern).items()}
+    found = {name: list(named_paths.missing_names(text, known())) for name, text in texts(pattern).items()}
     assert {name: names for name, names in found.items() if names} == {}
 
 

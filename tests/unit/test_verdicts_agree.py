@@ -369,11 +369,12 @@ def test_virtual_functions_of_one_card_lead_to_one_answer(large: str, small: str
 CONSUMERS = sorted(
     ".".join(path.relative_to(PRODUCT).with_suffix("").parts)
     for path in PRODUCT.rglob("*.py")
-    if any(
+    if "gpustack.spec.verdict" in (text := path.read_text(encoding="utf-8"))
+    and any(
         isinstance(node, ast.ImportFrom)
         and node.module == "gpustack.spec.verdict"
         and "verdicts" in (name.name for name in node.names)
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(ast.parse(text))
     )
 )
 """The modules that ask for verdicts: all of them."""

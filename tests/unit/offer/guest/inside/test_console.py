@@ -13,7 +13,7 @@ from gpustack.hosts.health.kernel_log import table
 from gpustack.offer.guest import check
 from gpustack.offer.guest.inside import console, report
 
-DATA = yaml.safe_load((Path(__file__).parent / "consoles.yaml").read_text())
+DATA = yaml.load((Path(__file__).parent / "consoles.yaml").read_text(), yaml.CSafeLoader)
 CASES = DATA["cases"]
 
 
