@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from gpustack.base.files import collection_dir
-from gpustack.connect.playbooks.inventory import interpreter
 from gpustack.hosts.facts.collector import collect
 from gpustack_demo.embedded.hosts import EmbeddedDevice, MdevType
 from gpustack_demo.embedded.nova import EmbeddedHost, EmbeddedNova, gpus
@@ -116,7 +115,7 @@ class World:
             "gpustack_guests_timeout": 60,
             "ansible_connection": "local",
             "ansible_become": False,
-            "ansible_python_interpreter": interpreter(),
+            "ansible_python_interpreter": warm.outside(),
         }
         inventory = {"all": {"hosts": {name: _variables(root) for name, root in by_host.items()}, "vars": everywhere}}
         (self.path / "inventory").write_text(json.dumps(inventory), encoding="utf-8")
@@ -192,7 +191,7 @@ class World:
 
 
 def _variables(root: Path) -> dict[str, Any]:
-    prefix = [sys.executable, "-m", "gpustack_demo.examples.standin", "--root", str(root)]
+    prefix = [warm.python(), "-m", "gpustack_demo.examples.standin", "--root", str(root)]
     return {
         "gpustack_root": str(root),
         "gpustack_command_prefix": prefix,

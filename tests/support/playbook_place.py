@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from gpustack.base.files import collection_dir
-from gpustack.connect.playbooks.inventory import interpreter
 from gpustack.hosts.facts.collector import collect
 from gpustack_demo.examples import hosts
 from gpustack_demo.examples.machine import Machine
@@ -81,7 +80,7 @@ class Place:
         name = name or example
         root = self.path / "roots" / name
         shutil.copytree(self.templates / example, root, symlinks=True)
-        prefix = [sys.executable, "-m", "gpustack_demo.examples.standin", "--root", str(root)]
+        prefix = [warm.python(), "-m", "gpustack_demo.examples.standin", "--root", str(root)]
         self.variables[name] = {
             "gpustack_root": str(root),
             "gpustack_command_prefix": prefix,
@@ -102,7 +101,7 @@ class Place:
                     "gpustack_spec": "gpustack.yaml",
                     "ansible_connection": "local",
                     "ansible_become": False,
-                    "ansible_python_interpreter": interpreter(),
+                    "ansible_python_interpreter": warm.outside(),
                 },
             }
         }

@@ -11,14 +11,26 @@ from typing import Any
 
 _DIRECTORY = os.environ.get("GPUSTACK_COMPILED")
 _PYTHON: Any = zipimport
+_codes: dict[str, Any] = {}
+"""Those that :mod:`support.warm` has read, for its forks."""
+
+
+def remember() -> None:
+    """Read the files that are new."""
+    for entry in os.scandir(_DIRECTORY):
+        if len(entry.name) == _LENGTH and entry.name not in _codes:
+            with open(entry.path, "rb") as opened:
+                _codes[entry.name] = marshal.load(opened)  # noqa: S302 (its own file, in a directory of mode 0700)
 
 
 def _compiled(path: str, source: bytes, *more: Any) -> Any:
     name = hashlib.sha256(path.rpartition(".zip")[2].encode() + b"\0" + source).hexdigest()
+    if name in _codes:
+        return _codes[name]
     kept = f"{_DIRECTORY}/{name}"
     try:
         with open(kept, "rb") as opened:
-            return marshal.load(opened)  # noqa: S302 (its own file, in a directory of mode 0700)
+            return marshal.load(opened)  # noqa: S302
     except OSError:
         code = _compile(path, source, *more)
     own = f"{kept}.{os.getpid()}"
@@ -31,4 +43,5 @@ def _compiled(path: str, source: bytes, *more: Any) -> Any:
 if _DIRECTORY and hasattr(zipimport, "_compile_source"):
     import hashlib
 
+    _LENGTH = hashlib.sha256().digest_size * 2
     _compile, _PYTHON._compile_source = _PYTHON._compile_source, _compiled

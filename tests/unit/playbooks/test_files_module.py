@@ -11,16 +11,21 @@ from typing import Any
 import pytest
 
 from gpustack.connect.playbooks.inventory import interpreter
+from support import warm
 from support.playbook_place import environment, tree
 
 
 def files(home: Path, *flags: str, prefix: tuple[str, ...] = (), **arguments: Any) -> dict[str, Any]:
-    """Call the module through ansible, after the words of ``prefix``; answers its result."""
+    """Call the module through ansible, after the words of ``prefix``; answers its result.
+
+    What ``prefix`` mounts is there in its own processes only, so with it no Python is warm.
+    """
+    start, python = ([*prefix], interpreter()) if prefix else ([warm.python()], warm.outside())
     process = subprocess.run(
         [
-            *prefix,
+            *start,
             str(Path(sys.executable).with_name("ansible")), "localhost", "-i", "localhost,", "-c", "local", "-o",
-            "-e", f"ansible_python_interpreter={interpreter()}",
+            "-e", f"ansible_python_interpreter={python}",
             "-m", "nova_gpustack.passthrough.gpustack_files", "-a", json.dumps(arguments), *flags,
         ],
         cwd=home,

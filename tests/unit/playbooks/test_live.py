@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from gpustack.connect.playbooks.inventory import interpreter
 from gpustack.hosts.facts.collector import collect
 from gpustack_demo.examples.boot import boot
 from gpustack_demo.examples.live import LiveKernel
@@ -127,7 +126,7 @@ def module(root: Path, tmp_path: Path, **arguments: Any) -> dict[str, Any]:
         [
             str(Path(sys.executable).with_name("ansible")),
             *("-i", "localhost,", "-c", "local", "localhost"),
-            *("-e", f"ansible_python_interpreter={interpreter()}"),
+            *("-e", f"ansible_python_interpreter={warm.outside()}"),
             *("-m", "nova_gpustack.passthrough.gpustack_bind", "-a", json.dumps(values)),
         ],
         cwd=tmp_path,

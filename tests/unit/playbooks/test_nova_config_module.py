@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -11,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from gpustack.connect.playbooks.inventory import interpreter
 from gpustack.nova_options.markers import BEGIN, END
+from support import warm
 from support.collection_modules import PLUGINS, imported
 from support.playbook_place import environment
 
@@ -34,18 +33,15 @@ def test_no_file_is_written_if_one_lacks_a_marker(tmp_path: Path, marker: str) -
     for path, text in texts.items():
         path.write_text(text)
     blocks = [{"path": f"/etc/{path.name}", "text": "[pci]\n"} for path in texts]
-    process = subprocess.run(
+    process = warm.run(
         [
             str(Path(sys.executable).with_name("ansible")), "localhost", "-i", "localhost,", "-c", "local", "-o",
-            "-e", f"ansible_python_interpreter={interpreter()}",
+            "-e", f"ansible_python_interpreter={warm.outside()}",
             "-m", "nova_gpustack.passthrough.gpustack_nova_config",
             "-a", json.dumps({"root": str(tmp_path), "blocks": blocks}),
         ],
         cwd=tmp_path,
         env=environment(tmp_path),
-        capture_output=True,
-        text=True,
-        check=False,
     )  # fmt: skip
     assert process.returncode != 0
     assert "/etc/damaged.conf: one of the two lines is missing" in process.stdout

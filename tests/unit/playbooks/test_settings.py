@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from gpustack.connect.playbooks.inventory import interpreter
 from support import warm
 from support.lowest_ansible import environment_of, supported
 from support.playbook_place import environment
@@ -41,7 +40,7 @@ def settings(directory: Path, version: str, *arguments: str) -> tuple[dict[str, 
         "play.yml": PLAY,
         "inventory": "gpu01.lan ansible_connection=local ansible_become=false\n",
         "group_vars/all.yml": GROUP,
-        "host_vars/gpu01.lan.yml": HOST + f"ansible_python_interpreter: {json.dumps(interpreter())}\n",
+        "host_vars/gpu01.lan.yml": HOST + f"ansible_python_interpreter: {json.dumps(warm.outside())}\n",
     }.items():
         (directory / name).parent.mkdir(exist_ok=True)
         (directory / name).write_text(text, encoding="utf-8")

@@ -13,7 +13,6 @@ from shlex import quote
 import pytest
 import sqlalchemy as sa
 
-from gpustack.connect.playbooks.inventory import interpreter
 from support import warm
 from support.cellfile import CellFile, nova_conf
 from support.hostile_hosts import Hostile, forged
@@ -38,7 +37,7 @@ def play(
     directory: Path, conf: Path, hosts: list[str], stopped: Path, *chosen: str, **extra: list[str]
 ) -> dict[str, subprocess.CompletedProcess[str]]:
     """Run it on hosts whose nova-compute is stopped and started by a line in a file; what came of it by host."""
-    local = {"ansible_connection": "local", "ansible_python_interpreter": interpreter(), "ansible_become": False}
+    local = {"ansible_connection": "local", "ansible_python_interpreter": warm.outside(), "ansible_become": False}
     commands = {
         f"gpustack_cleanup_{verb}_command": ["sh", "-c", f"echo {verb} {{{{ inventory_hostname }}}} >> {stopped}"]
         for verb in ("stop", "start")
