@@ -11,6 +11,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
+from gpustack.changes import journal
 from gpustack.cli.app import main
 from gpustack.novadb.sources import Sources
 from gpustack.repair import plan
@@ -158,9 +159,12 @@ def undo_killed_anywhere(cell: CellFile, sources: Sources, directory: Path, keep
     command = ["cleanup", "undo", str(path), "--config-file", str(directory), "--yes"]
 
     at, counts = 1, set()
+    before = set(journal.directory().glob("*"))
     while True:
         restore()
         path.write_bytes(recorded)
+        for record in set(journal.directory().glob("*")) - before:  # of undos, which never were for this cell
+            record.unlink()
         if killed(lambda: main(command), at):
             break
         rows = list(zip(complete(cell.dump()), complete(original), complete(repaired), strict=True))

@@ -80,7 +80,7 @@ COMPARED = {
     "P restart": [OF_A_HOST],
 }
 # The columns that such a statement compares, by table.
-NODE = {"id", "deleted", "host", "hypervisor_hostname"}
+NODE = {"id", "uuid", "deleted", "host", "hypervisor_hostname"}
 COLUMNS = {
     "compute_nodes": [NODE, NODE | {"updated_at"}],  # unless nova-compute is up, a start of it changes updated_at
     "services": [{"binary", "deleted", "host", "last_seen_up"}],
