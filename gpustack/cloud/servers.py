@@ -93,7 +93,6 @@ class Server:
     :ivar task: Nova's task state; empty without a task. This and the following are known from Nova's API only.
     :ivar power: Nova's power state: 0 unknown, 1 running, 3 paused, 4 shut down, 6 crashed, 7 suspended.
     :ivar metadata: the metadata, which its users can write.
-    :ivar ports: the types of its ports on devices (``direct``); empty if not read.
     :ivar actions: the instance actions, newest first; None if not read.
     """
 
@@ -117,7 +116,6 @@ class Server:
     locked: bool = False
     metadata: Mapping[str, str] = field(default_factory=dict)
     disks: Disks = field(default_factory=Disks)
-    ports: tuple[str, ...] = ()
     actions: tuple[Event, ...] | None = None
 
     @property

@@ -1,7 +1,6 @@
 """Plan how to take a host out of service: disable nova-compute, move or stop the instances that run."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator
 from datetime import datetime
 from itertools import chain
 
@@ -17,7 +16,6 @@ from gpustack.prepare.drain.plan import ServicePlan, plan_of
 from gpustack.prepare.drain.steps import ColdMigrate, DisableService, GuestStep, LiveMigrate
 
 TITLE = "before its reboot"
-NOTHING: Mapping[str, str] = {}
 
 
 def reason(why: str, now: datetime) -> str:
@@ -25,40 +23,25 @@ def reason(why: str, now: datetime) -> str:
     return f"since {now:%Y-%m-%dT%H:%M:%SZ}: {' '.join(why.split())}"
 
 
-def plan_empty(
-    host: str, world: World, choices: InstanceChoices, *, why: str, now: datetime, requests: Mapping[str, str] = NOTHING
-) -> ServicePlan:
+def plan_empty(host: str, world: World, choices: InstanceChoices, *, why: str, now: datetime) -> ServicePlan:
     """Plan the remaining steps until a host can be rebooted; the plan is empty if there are none.
 
     :param host: the inventory's name.
     :param why: the reason for the reboot.
     :param now: the time to write into the reason of the disabled service.
-    :param requests: the steps that this run has requested (:func:`gpustack.prepare.drain.instances.key`), each with the
-        reason of its failure; empty if there is none.
     """
-    if (service := world.service) is None:
-        return ServicePlan(host=host, title=TITLE, notes=("Nova has no nova-compute of this host",))
-    judged = [
-        judge(
-            replace(server, ports=world.ports.kinds.get(server.id, ())),
-            service.host,
-            choices,
-            user=world.user,
-            up=service.up,
-            requests=requests,
-        )
-        for server in world.servers
-    ]
-    judged += [_away(server, world.user, requests) for server in world.away]
-    treated = (_unless_failed(treatment, service.host, requests) for treatment in judged)
+    service = world.service
+    judged = [judge(server, world, choices) for server in world.servers]
+    judged += [_away(server, world) for server in world.away]
+    treated = (_unless_failed(treatment, world) for treatment in judged)
     parts = (_disable(service, why, now), _ports(world.ports, service.host), treated, _moves(world, service.host))
     return plan_of(host, TITLE, chain(*parts))
 
 
-def _away(server: Server, user: str, requests: Mapping[str, str]) -> Treatment:
+def _away(server: Server, world: World) -> Treatment:
     """Treat an instance that was moved away: its move must be over, because this host takes part in it."""
-    if half_moved(server, user):
-        return confirm(server, requests)
+    if half_moved(server, world.user):
+        return confirm(server, world.requests)
     return Treatment(wait=f"{server.label}: {server.task}" if server.task else "")
 
 
@@ -96,13 +79,14 @@ def _moves(world: World, host: str) -> Iterator[Treatment]:
             yield Treatment(wait=f"{move.server}: {move.kind} from {route}, {move.status}")
 
 
-def _unless_failed(treatment: Treatment, host: str, requests: Mapping[str, str]) -> Treatment:
+def _unless_failed(treatment: Treatment, world: World) -> Treatment:
     """The treatment, or the finding about its step if this run has requested the step already."""
     step = treatment.step
-    if step is None or key(step) not in requests:
+    if step is None or key(step) not in world.requests:
         return treatment
     assert isinstance(step, GuestStep)  # noqa: S101 - judge() gives no others
     move = isinstance(step, ColdMigrate | LiveMigrate)
     code = Code.INSTANCE_NOT_MOVED if move else Code.INSTANCE_NOT_STOPPED
-    place, said = f"{host} {step.name} ({step.server})", requests[key(step)] or "no reason was given"
+    place = f"{world.service.host} {step.name} ({step.server})"
+    said = world.requests[key(step)] or "no reason was given"
     return Treatment(against=finding(code, place=place, did=step.verb, said=said))

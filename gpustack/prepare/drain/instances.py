@@ -13,7 +13,7 @@ from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.operations import Operation
 from gpustack.cloud.marks import MarkKind, Since, mark_of, metadata_of
 from gpustack.cloud.servers import Server
-from gpustack.prepare.drain.model import InstanceChoices, Policy
+from gpustack.prepare.drain.model import InstanceChoices, Policy, World
 from gpustack.prepare.drain.steps import ColdMigrate, Confirm, LiveMigrate, Stop
 
 _RUNNING, _PAUSED, _SHUT_DOWN, _CRASHED, _SUSPENDED = 1, 3, 4, 6, 7
@@ -50,23 +50,15 @@ class Treatment:
     note: str = ""
 
 
-def judge(
-    server: Server, host: str, choices: InstanceChoices, *, user: str, up: bool, requests: Collection[str]
-) -> Treatment:
-    """Decide what to do with an instance.
-
-    :param host: the host as Nova names it.
-    :param user: the id of the user as whom gpustack authenticates; empty if unknown.
-    :param up: whether nova-compute reports.
-    :param requests: the steps that this run has already requested: ``KIND:SERVER``.
-    """
+def judge(server: Server, world: World, choices: InstanceChoices) -> Treatment:
+    """Decide what to do with an instance of the host."""
     if server.task:
         return Treatment(wait=f"{server.label}: {server.task}")
-    if half_moved(server, user):
-        return confirm(server, requests)
+    if half_moved(server, world.user):
+        return confirm(server, world.requests)
     if server.status in _AT_REST or (server.status == "ERROR" and server.power not in _IN_MEMORY):
-        return _at_rest(server, host, choices)
-    return _running(server, host, choices, up=up)
+        return _at_rest(server, world.service.host, choices)
+    return _running(server, world, choices)
 
 
 def _at_rest(server: Server, host: str, choices: InstanceChoices) -> Treatment:
@@ -95,10 +87,11 @@ def confirm(server: Server, requests: Collection[str]) -> Treatment:
     return Treatment(step=step)
 
 
-def _running(server: Server, host: str, choices: InstanceChoices, *, up: bool) -> Treatment:
-    place = f"{host} {server.label}"
+def _running(server: Server, world: World, choices: InstanceChoices) -> Treatment:
+    place = f"{world.service.host} {server.label}"
     # The devices and device ports that the instance has on its host.
-    ports = (f"a port of type {kind}" for kind in server.ports if kind not in choices.plain_ports)
+    kinds = world.ports.kinds.get(server.id, ())
+    ports = (f"a port of type {kind}" for kind in kinds if kind not in choices.plain_ports)
     held = (*server.demands, *ports)
     policy = choices.device_guests if held else choices.guests
     devices = ", ".join(held)
@@ -116,9 +109,9 @@ def _running(server: Server, host: str, choices: InstanceChoices, *, up: bool) -
     reason = reason or ("" if set(held) <= choices.live_migratable else "not known to support live migration")
     if policy is Policy.LIVE_MIGRATE and reason:
         return Treatment(against=finding(Code.DEVICE_NOT_MIGRATABLE, place=place, devices=devices, reason=reason))
-    if not up:
+    if not world.service.up:
         return Treatment(against=finding(Code.COMPUTE_DOWN, place=place, policy=policy))
-    return Treatment(step=_step(server, host, policy, devices, choices.doubt if has_vgpus else ""))
+    return Treatment(step=_step(server, world.service.host, policy, devices, choices.doubt if has_vgpus else ""))
 
 
 def _step(server: Server, host: str, policy: Policy, devices: str, doubt: str) -> Operation:

@@ -1,6 +1,7 @@
 """A host that will be rebooted: its service, its instances, their migrations; and the operator's choices."""
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gpustack.cloud.compute import Service
@@ -45,17 +46,20 @@ class InstanceChoices:
 class World:
     """The state of one host in Nova.
 
-    :param service: its nova-compute; None if Nova has none.
+    :param service: its nova-compute.
     :param servers: the instances on the host.
     :param away: instances on other hosts with metadata that names this host.
     :param migrations: unfinished migrations to or from the host.
     :param user: the id of the authenticated user; empty if unknown.
     :param ports: the ports on devices of its instances.
+    :param requests: the steps that this run has requested (:func:`gpustack.prepare.drain.instances.key`), each with the
+        reason of its failure; empty if there is none.
     """
 
-    service: Service | None
+    service: Service
     servers: tuple[Server, ...] = ()
     away: tuple[Server, ...] = ()
     migrations: tuple[Migration, ...] = ()
     user: str = ""
     ports: Ports = field(default_factory=Ports)
+    requests: Mapping[str, str] = field(default_factory=dict)

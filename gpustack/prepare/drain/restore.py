@@ -1,6 +1,6 @@
 """Plan how to restore a verified host: start what gpustack stopped, enable what it disabled."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from gpustack.base.findings import Code, finding
 from gpustack.cloud.closed import MAINTENANCE, reasons_of
@@ -13,25 +13,19 @@ from gpustack.prepare.drain.plan import ServicePlan, plan_of
 from gpustack.prepare.drain.steps import EnableService, Forget, Start
 
 TITLE = "back in service, when it is verified"
-NOTHING: Mapping[str, str] = {}
 _UNMARKABLE = ("ERROR", "UNKNOWN")
 """Statuses of instances whose metadata cannot be written."""
 
 
-def plan_resume(host: str, world: World, *, alive: bool, requests: Mapping[str, str] = NOTHING) -> ServicePlan:
+def plan_resume(host: str, world: World, *, alive: bool) -> ServicePlan:
     """Plan the remaining steps until a verified host is back in service.
 
     :param host: the inventory's name.
     :param alive: whether nova-compute has reported since the host was verified.
-    :param requests: as in :func:`gpustack.prepare.drain.drain.plan_empty`.
     """
-    if (service := world.service) is None:
-        return ServicePlan(host=host, title=TITLE, notes=("Nova has no nova-compute of this host",))
-    treatments = [
-        treatment
-        for server in (*world.servers, *world.away)
-        for treatment in _of_instance(server, service.host, world.user, requests, alive=alive)
-    ]
+    service = world.service
+    servers = (*world.servers, *world.away)
+    treatments = [treatment for server in servers for treatment in _of_instance(server, world, alive=alive)]
     return plan_of(host, TITLE, (*treatments, *_enable(service, alive=alive)))
 
 
@@ -51,30 +45,29 @@ def _enable(service: Service, *, alive: bool) -> Iterator[Treatment]:
         yield Treatment(wait=f"nova-compute of {service.host} to report")
 
 
-def _of_instance(
-    server: Server, host: str, user: str, requests: Mapping[str, str], *, alive: bool
-) -> Iterator[Treatment]:
-    own = [mark for mark in marks(server, user) if mark.host == host]
+def _of_instance(server: Server, world: World, *, alive: bool) -> Iterator[Treatment]:
+    own = [mark for mark in marks(server, world.user) if mark.host == world.service.host]
     if own and not any(mark.recorded or mark.since is Since.NOTHING for mark in own):
         yield Treatment(note=f"{server.label}: its mark was set by the project, and has no effect")
     elif own and own[0].kind is MarkKind.STOPPED:
-        yield from _stopped(server, own[0], host, requests, alive=alive)
+        yield from _stopped(server, own[0], world, alive=alive)
     elif own:
-        yield _moved(server, host, user, requests)
+        yield _moved(server, world)
 
 
-def _stopped(server: Server, mark: Mark, host: str, requests: Mapping[str, str], *, alive: bool) -> Iterator[Treatment]:
+def _stopped(server: Server, mark: Mark, world: World, *, alive: bool) -> Iterator[Treatment]:
     """What to do with an instance that gpustack marked before it stopped it."""
+    host, requests = world.service.host, world.requests
     if server.task:
         yield Treatment(wait=f"{server.label}: {server.task}")
     elif server.status in _UNMARKABLE:
         yield _not_started(server, host, requests.get(f"start:{server.id}") or f"it is in {server.status}")
     elif server.host != host or server.status != "SHUTOFF":
         why = "it runs" if server.status == "ACTIVE" else "somebody has changed it since"
-        yield _forget(server, host, why, requests)
+        yield _forget(server, world, why)
     elif server.locked or mark.since is not Since.OURS:
         yield Treatment(against=finding(Code.INSTANCE_LEFT_STOPPED, place=f"{host} {server.label}"))
-        yield _forget(server, host, "somebody has changed it since", requests)
+        yield _forget(server, world, "somebody has changed it since")
     elif not alive:
         yield Treatment(wait=f"nova-compute of {host} to report")
     else:
@@ -87,18 +80,18 @@ def _not_started(server: Server, host: str, reason: str) -> Treatment:
     return Treatment(against=finding(Code.INSTANCE_NOT_STARTED, place=f"{host} {server.label}", said=reason))
 
 
-def _moved(server: Server, host: str, user: str, requests: Mapping[str, str]) -> Treatment:
+def _moved(server: Server, world: World) -> Treatment:
     """What to do with an instance that gpustack marked before it moved it."""
     if server.task:
         return Treatment(wait=f"{server.label}: {server.task}")
-    if half_moved(server, user):
-        return confirm(server, requests)
+    if half_moved(server, world.user):
+        return confirm(server, world.requests)
     if server.status in _UNMARKABLE:
         return Treatment(note=f"{server.label}: it is in {server.status} on {server.host}, so its mark stays")
-    return _forget(server, host, f"it is on {server.host}", requests)
+    return _forget(server, world, f"it is on {server.host}")
 
 
-def _forget(server: Server, host: str, why: str, requests: Mapping[str, str]) -> Treatment:
+def _forget(server: Server, world: World, why: str) -> Treatment:
     """Remove the metadata of a host from an instance, unless this run has requested that already."""
-    step = Forget(server=server.id, name=server.name, keys=keys_of(server, host), why=why)
-    return Treatment() if key(step) in requests else Treatment(step=step)
+    step = Forget(server=server.id, name=server.name, keys=keys_of(server, world.service.host), why=why)
+    return Treatment() if key(step) in world.requests else Treatment(step=step)

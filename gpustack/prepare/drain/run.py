@@ -24,6 +24,7 @@ from gpustack.cloud.server_actions import ServiceCloud
 from gpustack.cloud.servers import Server
 from gpustack.cloud.session import Refused
 from gpustack.nova_options import mediated
+from gpustack.prepare.drain import drain, restore
 from gpustack.prepare.drain.drain import plan_empty, reason
 from gpustack.prepare.drain.instances import key
 from gpustack.prepare.drain.model import InstanceChoices, Policy, World
@@ -91,17 +92,17 @@ class Runner:
 
     def look(self, choices: InstanceChoices, why: str) -> ServicePlan:
         """Return the remaining steps until the host can be rebooted. Changes nothing."""
-        world, refusal = self._world()
-        if refusal is not None:
-            return refusal
-        if world.service is not None and world.servers:
+        world = self._world(drain.TITLE)
+        if isinstance(world, ServicePlan):
+            return world
+        if world.servers:
             host = world.service.host
             world = replace(world, ports=self._ports(host))
             if choices.device_guests is Policy.LIVE_MIGRATE and any(
                 not choices.vgpus.isdisjoint(server.demands) for server in world.servers
             ):
                 choices = self._with_versions(choices, host)
-        return plan_empty(self.target.host, world, choices, why=why, now=datetime.now(UTC), requests=self._requests)
+        return plan_empty(self.target.host, world, choices, why=why, now=datetime.now(UTC))
 
     def _with_versions(self, choices: InstanceChoices, host: str) -> InstanceChoices:
         """Add what the versions of libvirt and QEMU mean for a live migration with mediated devices."""
@@ -156,13 +157,8 @@ class Runner:
                     return plan
                 continue
             if plan.refused:
-                if disabled:
-                    world, refusal = self._world()
-                    service = world.service
-                    if refusal is None and service is not None and MAINTENANCE in reasons_of(service).own:
-                        self._carry_out(
-                            EnableService(service=service.id, host=service.host, why="no guest was touched")
-                        )
+                if disabled and (service := self._closed_service()):
+                    self._carry_out(EnableService(service=service.id, host=service.host, why="no guest was touched"))
                 return plan
             if not plan.todo:
                 return plan
@@ -190,8 +186,8 @@ class Runner:
     def pending(self) -> ServicePlan:
         """Return the steps that an earlier run left for after the verification of the host. Changes nothing."""
         self._look_back()
-        world, refusal = self._world()
-        return refusal or plan_resume(self.target.host, world, alive=True)
+        world = self._world(restore.TITLE)
+        return world if isinstance(world, ServicePlan) else plan_resume(self.target.host, world, alive=True)
 
     def resume(self) -> ServicePlan:
         """Restore the host; return the last plan, which has the findings of all reads.
@@ -203,13 +199,13 @@ class Runner:
         findings = []
         self._look_back()
         while True:
-            world, refusal = self._world()
-            if refusal is not None:
-                return refusal
+            world = self._world(restore.TITLE)
+            if isinstance(world, ServicePlan):
+                return world
             if first is None:
-                first = world.service.seen if world.service else ""
-            alive = world.service is not None and world.service.up and world.service.seen != first
-            plan = plan_resume(self.target.host, world, alive=alive, requests=self._requests)
+                first = world.service.seen
+            alive = world.service.up and world.service.seen != first
+            plan = plan_resume(self.target.host, world, alive=alive)
             findings += [finding for finding in plan.findings if finding not in findings]
             if not plan.todo:
                 return replace(plan, findings=tuple(findings))
@@ -219,9 +215,7 @@ class Runner:
     def failed(self, why: str) -> ServicePlan:
         """Write to Nova why the host of a failed run is out of service; return the remaining steps."""
         pending = self.pending()
-        world, refusal = self._world()
-        service = world.service
-        if refusal is None and service is not None and MAINTENANCE in reasons_of(service).own:
+        if service := self._closed_service():
             text = reason(f"failed: {why}", datetime.now(UTC))
             why_stated = "who looks at the service sees it"
             self._carry_out(DisableService(service=service.id, host=service.host, reason=text, why=why_stated))
@@ -229,17 +223,17 @@ class Runner:
 
     # -- both ------------------------------------------------------------------------------------------------
 
-    def _world(self) -> tuple[World, ServicePlan | None]:
-        """Return the host's state, and a plan with findings if its service cannot be identified or read."""
-        target = self.target
-        service, problems = find_service(target, self.api.services())
+    def _world(self, title: str) -> World | ServicePlan:
+        """Return the host's state; a plan without steps if its service does not exist or cannot be read.
+
+        :param title: that of the plan for a host without a service.
+        """
+        host = self.target.host
+        service, problems = find_service(self.target, self.api.services())
         if problems:
-            return World(service=None), ServicePlan(host=target.host, title="in Nova", findings=problems)
+            return ServicePlan(host=host, title="in Nova", findings=problems)
         if service is None:
-            return World(service=None), None
-        if not service.id:
-            down = (finding(Code.CELL_DOWN, place=service.host),)
-            return World(service=None), ServicePlan(host=target.host, title="in Nova", findings=down)
+            return ServicePlan(host=host, title=title, notes=("Nova has no nova-compute of this host",))
         servers = self.api.servers(service.host)
         return World(
             service=service,
@@ -247,7 +241,13 @@ class Runner:
             away=tuple(self._with_actions(server) for server in self._away(service.host, servers)),
             migrations=self.api.migrations(service.host),
             user=self.api.user(),
-        ), None
+            requests=self._requests,
+        )
+
+    def _closed_service(self) -> Service | None:
+        """Return the host's service if it is closed for maintenance."""
+        service, _ = find_service(self.target, self.api.services())
+        return service if service is not None and MAINTENANCE in reasons_of(service).own else None
 
     def _away(self, host: str, present: Iterable[Server]) -> Iterable[Server]:
         """Yield instances on other hosts with metadata of this host.
@@ -266,9 +266,9 @@ class Runner:
 
     def _look_back(self) -> None:
         """Find instances that earlier runs moved away."""
-        world, _ = self._world()
-        if world.service is not None:
-            self._followed.update(self.api.left(world.service.host))
+        service, _ = find_service(self.target, self.api.services())
+        if service is not None:
+            self._followed.update(self.api.left(service.host))
 
     def _with_actions(self, server: Server) -> Server:
         """Add the instance actions, only for instances with metadata; record failures of this run's requests."""
@@ -395,12 +395,12 @@ def find_service(target: Target, services: Sequence[Service]) -> tuple[Service |
         if len(chosen) != 1:
             known = listed(sorted(service.host for service in services), _SHOWN) or "none"
             return None, (finding(Code.COMPUTE_HOST_UNKNOWN, place=host, wanted=wanted, known=known),)
-        return _unless_claimed(host, chosen[0], [other for other in others if same(other, wanted)])
+        return _usable(host, chosen[0], [other for other in others if same(other, wanted)])
     matching = [service for service in services if same(service.host, host) or same(service.host, own_name or host)]
     if len(matching) == 1:
         (service,) = matching
         if short(service.host) == short(host):
-            return _unless_claimed(host, service, [other for other in others if _claims(other, service.host, host)])
+            return _usable(host, service, [other for other in others if _claims(other, service.host, host)])
         own = finding(Code.COMPUTE_HOST_BY_OWN_NAME, place=host, own_name=own_name, service=service.host)
         return None, (own,)
     heads = {short(name) for name in (host, own_name) if name}
@@ -412,15 +412,12 @@ def find_service(target: Target, services: Sequence[Service]) -> tuple[Service |
     )
 
 
-def _unless_claimed(
-    host: str, service: Service, claimants: Sequence[str]
-) -> tuple[Service | None, tuple[Finding, ...]]:
-    if not claimants:
-        return service, ()
-    claimed = finding(
-        Code.COMPUTE_HOST_OF_OTHERS, place=host, service=service.host, others=listed(sorted(claimants), _SHOWN)
-    )
-    return None, (claimed,)
+def _usable(host: str, service: Service, claimants: Sequence[str]) -> tuple[Service | None, tuple[Finding, ...]]:
+    """The service, unless others claim it or its cell does not answer."""
+    if claimants:
+        others = listed(sorted(claimants), _SHOWN)
+        return None, (finding(Code.COMPUTE_HOST_OF_OTHERS, place=host, service=service.host, others=others),)
+    return (service, ()) if service.id else (None, (finding(Code.CELL_DOWN, place=service.host),))
 
 
 def _claims(other: str, service: str, host: str) -> bool:

@@ -39,9 +39,8 @@ def server(name: str, *, stopped: Any = None, moved: Any = None, actions=None, b
 
 def world(situation: dict[str, Any]) -> World:
     service = {"id": "s1", "host": "gpu1", "enabled": True, "up": True, **(situation.get("service") or {})}
-    registered = "service" not in situation or situation["service"] is not None
     return World(
-        service=Service(**service) if registered else None,
+        service=Service(**service),
         servers=tuple(server(**entry) for entry in situation.get("servers", ())),
         away=tuple(server(**entry) for entry in situation.get("away", ())),
         migrations=tuple(
@@ -54,14 +53,14 @@ def world(situation: dict[str, Any]) -> World:
             none=situation.get("no_ports", ""),
             unknown=situation.get("unknown_ports", ""),
         ),
+        requests=situation.get("asked", {}),
     )
 
 
 def planned(case: dict[str, Any]) -> ServicePlan:
     situation = case.get("empty", case.get("resume"))
-    requests = situation.get("asked", {})
     if "resume" in case:
-        return plan_resume("gpu1", world(situation), alive=situation.get("alive", True), requests=requests)
+        return plan_resume("gpu1", world(situation), alive=situation.get("alive", True))
     choices = InstanceChoices(
         guests=Policy(situation.get("guests", "refuse")),
         device_guests=Policy(situation.get("device_guests", "refuse")),
@@ -69,7 +68,7 @@ def planned(case: dict[str, Any]) -> ServicePlan:
         plain_ports=frozenset(situation.get("plain_ports", ())),
         not_running=frozenset(situation.get("not_running", ())),
     )
-    return plan_empty("gpu1", world(situation), choices, why="its GPUs", now=NOW, requests=requests)
+    return plan_empty("gpu1", world(situation), choices, why="its GPUs", now=NOW)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["case"])

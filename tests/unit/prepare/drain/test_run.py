@@ -14,7 +14,7 @@ from gpustack.cloud.placement import Room
 from gpustack.cloud.servers import Server
 from gpustack.prepare.drain.drain import reason
 from gpustack.prepare.drain.model import InstanceChoices, Policy
-from gpustack.prepare.drain.plan import ServicePlan
+from gpustack.prepare.drain.plan import ServicePlan, show
 from gpustack.prepare.drain.run import Runner, Target, find_service, lacking
 from gpustack.prepare.drain.steps import LiveMigrate
 from gpustack.prepare.plugin_api import service_target
@@ -208,6 +208,16 @@ def test_a_neutron_that_stops_answering_does_not_make_devices_plain() -> None:
     api.neutron = Ports(unknown="no answer")
     assert [finding.code for finding in maintenance.look(policy, "why").findings] == ["GPU606"]
     assert [finding.code for finding in runner(api).look(policy, "why").findings] == ["GPU618"]
+
+
+def test_nova_does_not_know_the_host() -> None:
+    api = nova()
+    api.service = replace(api.service, host="gpu3")
+    for plan in (emptied(api, Policy.STOP), runner(api).pending(), runner(api).resume(), runner(api).failed("why")):
+        assert (plan.todo, plan.findings) == (False, ())
+        assert plan.notes == ("Nova has no nova-compute of this host",)
+        assert show(plan).startswith(f"gpu1: {plan.title}: nothing to do")
+    assert api.writes == []
 
 
 def test_a_cell_that_does_not_answer() -> None:
