@@ -10,7 +10,7 @@ from gpustack.cloud.closed import MAINTENANCE, reasons_of
 from gpustack.cloud.compute import Service
 from gpustack.cloud.network import Ports
 from gpustack.cloud.servers import Server
-from gpustack.prepare.drain.instances import Treatment, confirm, half_moved, judge, key
+from gpustack.prepare.drain.instances import Note, Treatment, Wait, confirm, half_moved, judge, key
 from gpustack.prepare.drain.model import InstanceChoices, World
 from gpustack.prepare.drain.plan import ServicePlan, plan_of
 from gpustack.prepare.drain.steps import ColdMigrate, DisableService, GuestStep, LiveMigrate
@@ -42,7 +42,7 @@ def _away(server: Server, world: World) -> Treatment:
     """Treat an instance that was moved away: its move must be over, because this host takes part in it."""
     if half_moved(server, world.user):
         return confirm(server, world.requests)
-    return Treatment(wait=f"{server.label}: {server.task}" if server.task else "")
+    return Wait(f"{server.label}: {server.task}") if server.task else None
 
 
 def _disable(service: Service, why: str, now: datetime) -> Iterator[Treatment]:
@@ -52,19 +52,17 @@ def _disable(service: Service, why: str, now: datetime) -> Iterator[Treatment]:
         try:
             reasons.plus(MAINTENANCE, text).to_text()
         except PlanError as error:
-            yield Treatment(against=finding(Code.REASONS_TOO_LONG, place=service.host, what=error.what))
-        yield Treatment(
-            step=DisableService(service=service.id, host=service.host, reason=text, why="no new guests come then")
-        )
+            yield finding(Code.REASONS_TOO_LONG, place=service.host, what=error.what)
+        yield DisableService(service=service.id, host=service.host, reason=text, why="no new guests come then")
     if reasons:
-        yield Treatment(note=f"host is closed already: {reasons}")
+        yield Note(f"host is closed already: {reasons}")
 
 
 def _ports(ports: Ports, host: str) -> Iterator[Treatment]:
     if ports.none:
-        yield Treatment(note=f"ports of guests: {ports.none}")
+        yield Note(f"ports of guests: {ports.none}")
     if ports.unknown:
-        yield Treatment(against=finding(Code.PORTS_UNKNOWN, place=host, said=ports.unknown))
+        yield finding(Code.PORTS_UNKNOWN, place=host, said=ports.unknown)
 
 
 def _moves(world: World, host: str) -> Iterator[Treatment]:
@@ -73,20 +71,18 @@ def _moves(world: World, host: str) -> Iterator[Treatment]:
     for move in world.migrations:
         if move.idle:
             place = f"{host} {move.server}"
-            yield Treatment(against=finding(Code.MIGRATION_LEFT_BEHIND, place=place, status=move.status))
+            yield finding(Code.MIGRATION_LEFT_BEHIND, place=place, status=move.status)
         elif move.server not in busy:
             route = f"{move.source or '?'} to {move.target or '?'}"
-            yield Treatment(wait=f"{move.server}: {move.kind} from {route}, {move.status}")
+            yield Wait(f"{move.server}: {move.kind} from {route}, {move.status}")
 
 
 def _unless_failed(treatment: Treatment, world: World) -> Treatment:
     """The treatment, or the finding about its step if this run has requested the step already."""
-    step = treatment.step
-    if step is None or key(step) not in world.requests:
+    if not isinstance(treatment, GuestStep) or key(treatment) not in world.requests:
         return treatment
-    assert isinstance(step, GuestStep)  # noqa: S101 - judge() gives no others
-    move = isinstance(step, ColdMigrate | LiveMigrate)
+    move = isinstance(treatment, ColdMigrate | LiveMigrate)
     code = Code.INSTANCE_NOT_MOVED if move else Code.INSTANCE_NOT_STOPPED
-    place = f"{world.service.host} {step.name} ({step.server})"
-    said = world.requests[key(step)] or "no reason was given"
-    return Treatment(against=finding(code, place=place, did=step.verb, said=said))
+    place = f"{world.service.host} {treatment.name} ({treatment.server})"
+    said = world.requests[key(treatment)] or "no reason was given"
+    return finding(code, place=place, did=treatment.verb, said=said)

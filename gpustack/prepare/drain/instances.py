@@ -7,7 +7,6 @@ paused (except for live migration).
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.operations import Operation
@@ -34,26 +33,26 @@ _STEPS: dict[Policy, type[Stop] | type[ColdMigrate] | type[LiveMigrate]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Treatment:
-    """What to do with an instance; exactly one is set, or none if there is nothing to do.
+class Wait(str):
+    """A condition to wait for."""
 
-    :param step: the step to carry out.
-    :param wait: what to wait for.
-    :param against: the finding that blocks the reboot.
-    :param note: why the instance is left as it is.
-    """
+    __slots__ = ()
 
-    step: Operation | None = None
-    wait: str = ""
-    against: Finding | None = None
-    note: str = ""
+
+class Note(str):
+    """Why an instance or a host is left as it is."""
+
+    __slots__ = ()
+
+
+Treatment = Operation | Finding | Wait | Note | None
+"""A step to carry out, the finding that blocks the reboot, a wait or a note; None if there is nothing to do."""
 
 
 def judge(server: Server, world: World, choices: InstanceChoices) -> Treatment:
     """Decide what to do with an instance of the host."""
     if server.task:
-        return Treatment(wait=f"{server.label}: {server.task}")
+        return Wait(f"{server.label}: {server.task}")
     if half_moved(server, world.user):
         return confirm(server, world.requests)
     if server.status in _AT_REST or (server.status == "ERROR" and server.power not in _IN_MEMORY):
@@ -66,11 +65,11 @@ def _at_rest(server: Server, host: str, choices: InstanceChoices) -> Treatment:
     # started the domain. Statuses at rest are written after the domain has ended.
     certain = server.power in _OFF if server.status == "ERROR" else server.power not in _IN_MEMORY
     if certain:
-        return Treatment(note=f"{server.label}: {_AT_REST.get(server.status, 'it is in ERROR, and does not run')}")
+        return Note(f"{server.label}: {_AT_REST.get(server.status, 'it is in ERROR, and does not run')}")
     if server.id in choices.not_running:
-        return Treatment(note=f"{server.label}: it is {server.status}, and gpustack_not_running names it")
+        return Note(f"{server.label}: it is {server.status}, and gpustack_not_running names it")
     place = f"{host} {server.label}"
-    return Treatment(against=finding(Code.INSTANCE_MAY_RUN, place=place, status=server.status, power=server.power))
+    return finding(Code.INSTANCE_MAY_RUN, place=place, status=server.status, power=server.power)
 
 
 def half_moved(server: Server, user: str) -> bool:
@@ -83,8 +82,8 @@ def confirm(server: Server, requests: Collection[str]) -> Treatment:
     """Return the step that confirms a cold migration; a wait if this run has requested it already."""
     step = Confirm(server=server.id, name=server.name, why="gpustack migrated it")
     if key(step) in requests:
-        return Treatment(wait=f"{server.label}: its migration is being confirmed")
-    return Treatment(step=step)
+        return Wait(f"{server.label}: its migration is being confirmed")
+    return step
 
 
 def _running(server: Server, world: World, choices: InstanceChoices) -> Treatment:
@@ -97,21 +96,21 @@ def _running(server: Server, world: World, choices: InstanceChoices) -> Treatmen
     devices = ", ".join(held)
     if policy is Policy.REFUSE:
         if held:
-            return Treatment(against=finding(Code.DEVICE_INSTANCE_ON_HOST, place=place, devices=devices))
-        return Treatment(against=finding(Code.INSTANCE_ON_HOST, place=place))
+            return finding(Code.DEVICE_INSTANCE_ON_HOST, place=place, devices=devices)
+        return finding(Code.INSTANCE_ON_HOST, place=place)
     if server.locked:
-        return Treatment(against=finding(Code.INSTANCE_LOCKED, place=place))
+        return finding(Code.INSTANCE_LOCKED, place=place)
     allowed = ("ACTIVE", "PAUSED") if policy is Policy.LIVE_MIGRATE else ("ACTIVE",)
     if server.status not in allowed:
-        return Treatment(against=finding(Code.INSTANCE_STATE_UNFIT, place=place, status=server.status, policy=policy))
+        return finding(Code.INSTANCE_STATE_UNFIT, place=place, status=server.status, policy=policy)
     has_vgpus = not choices.vgpus.isdisjoint(held)
     reason = choices.obstacle if has_vgpus else ""
     reason = reason or ("" if set(held) <= choices.live_migratable else "not known to support live migration")
     if policy is Policy.LIVE_MIGRATE and reason:
-        return Treatment(against=finding(Code.DEVICE_NOT_MIGRATABLE, place=place, devices=devices, reason=reason))
+        return finding(Code.DEVICE_NOT_MIGRATABLE, place=place, devices=devices, reason=reason)
     if not world.service.up:
-        return Treatment(against=finding(Code.COMPUTE_DOWN, place=place, policy=policy))
-    return Treatment(step=_step(server, world.service.host, policy, devices, choices.doubt if has_vgpus else ""))
+        return finding(Code.COMPUTE_DOWN, place=place, policy=policy)
+    return _step(server, world.service.host, policy, devices, choices.doubt if has_vgpus else "")
 
 
 def _step(server: Server, host: str, policy: Policy, devices: str, doubt: str) -> Operation:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from gpustack.base.findings import Finding, errors, report_lines
 from gpustack.base.operations import Operation
 from gpustack.base.text import printable
-from gpustack.prepare.drain.instances import Treatment
+from gpustack.prepare.drain.instances import Note, Treatment, Wait
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,10 +55,10 @@ def plan_of(host: str, title: str, treatments: Iterable[Treatment]) -> ServicePl
     return ServicePlan(
         host=host,
         title=title,
-        steps=tuple(entry.step for entry in every if entry.step is not None),
-        waits=tuple(dict.fromkeys(entry.wait for entry in every if entry.wait)),
-        notes=tuple(entry.note for entry in every if entry.note),
-        findings=tuple(entry.against for entry in every if entry.against is not None),
+        steps=tuple(entry for entry in every if isinstance(entry, Operation)),
+        waits=tuple(dict.fromkeys(str(entry) for entry in every if isinstance(entry, Wait))),
+        notes=tuple(str(entry) for entry in every if isinstance(entry, Note)),
+        findings=tuple(entry for entry in every if isinstance(entry, Finding)),
     )
 
 

@@ -7,7 +7,7 @@ from gpustack.cloud.closed import MAINTENANCE, reasons_of
 from gpustack.cloud.compute import Service
 from gpustack.cloud.marks import Mark, MarkKind, Since, keys_of, marks
 from gpustack.cloud.servers import Server
-from gpustack.prepare.drain.instances import Treatment, confirm, half_moved, key
+from gpustack.prepare.drain.instances import Note, Treatment, Wait, confirm, half_moved, key
 from gpustack.prepare.drain.model import World
 from gpustack.prepare.drain.plan import ServicePlan, plan_of
 from gpustack.prepare.drain.steps import EnableService, Forget, Start
@@ -32,23 +32,21 @@ def plan_resume(host: str, world: World, *, alive: bool) -> ServicePlan:
 def _enable(service: Service, *, alive: bool) -> Iterator[Treatment]:
     reasons = reasons_of(service)
     if left := str(reasons.minus(MAINTENANCE)):
-        yield Treatment(note=f"host stays closed: {left}")
+        yield Note(f"host stays closed: {left}")
     if MAINTENANCE not in reasons.own:
         return
     if alive:
-        yield Treatment(
-            step=EnableService(service=service.id, host=service.host, left=left, why="gpustack disabled it")
-        )
+        yield EnableService(service=service.id, host=service.host, left=left, why="gpustack disabled it")
     elif service.forced_down:
-        yield Treatment(against=finding(Code.COMPUTE_FORCED_DOWN, place=service.host))
+        yield finding(Code.COMPUTE_FORCED_DOWN, place=service.host)
     else:
-        yield Treatment(wait=f"nova-compute of {service.host} to report")
+        yield Wait(f"nova-compute of {service.host} to report")
 
 
 def _of_instance(server: Server, world: World, *, alive: bool) -> Iterator[Treatment]:
     own = [mark for mark in marks(server, world.user) if mark.host == world.service.host]
     if own and not any(mark.recorded or mark.since is Since.NOTHING for mark in own):
-        yield Treatment(note=f"{server.label}: its mark was set by the project, and has no effect")
+        yield Note(f"{server.label}: its mark was set by the project, and has no effect")
     elif own and own[0].kind is MarkKind.STOPPED:
         yield from _stopped(server, own[0], world, alive=alive)
     elif own:
@@ -59,39 +57,39 @@ def _stopped(server: Server, mark: Mark, world: World, *, alive: bool) -> Iterat
     """What to do with an instance that gpustack marked before it stopped it."""
     host, requests = world.service.host, world.requests
     if server.task:
-        yield Treatment(wait=f"{server.label}: {server.task}")
+        yield Wait(f"{server.label}: {server.task}")
     elif server.status in _UNMARKABLE:
         yield _not_started(server, host, requests.get(f"start:{server.id}") or f"it is in {server.status}")
     elif server.host != host or server.status != "SHUTOFF":
         why = "it runs" if server.status == "ACTIVE" else "somebody has changed it since"
         yield _forget(server, world, why)
     elif server.locked or mark.since is not Since.OURS:
-        yield Treatment(against=finding(Code.INSTANCE_LEFT_STOPPED, place=f"{host} {server.label}"))
+        yield finding(Code.INSTANCE_LEFT_STOPPED, place=f"{host} {server.label}")
         yield _forget(server, world, "somebody has changed it since")
     elif not alive:
-        yield Treatment(wait=f"nova-compute of {host} to report")
+        yield Wait(f"nova-compute of {host} to report")
     else:
         step = Start(server=server.id, name=server.name, why="gpustack stopped it")
         failed = requests.get(key(step))
-        yield Treatment(step=step) if failed is None else _not_started(server, host, failed or "no reason was given")
+        yield step if failed is None else _not_started(server, host, failed or "no reason was given")
 
 
 def _not_started(server: Server, host: str, reason: str) -> Treatment:
-    return Treatment(against=finding(Code.INSTANCE_NOT_STARTED, place=f"{host} {server.label}", said=reason))
+    return finding(Code.INSTANCE_NOT_STARTED, place=f"{host} {server.label}", said=reason)
 
 
 def _moved(server: Server, world: World) -> Treatment:
     """What to do with an instance that gpustack marked before it moved it."""
     if server.task:
-        return Treatment(wait=f"{server.label}: {server.task}")
+        return Wait(f"{server.label}: {server.task}")
     if half_moved(server, world.user):
         return confirm(server, world.requests)
     if server.status in _UNMARKABLE:
-        return Treatment(note=f"{server.label}: it is in {server.status} on {server.host}, so its mark stays")
+        return Note(f"{server.label}: it is in {server.status} on {server.host}, so its mark stays")
     return _forget(server, world, f"it is on {server.host}")
 
 
 def _forget(server: Server, world: World, why: str) -> Treatment:
     """Remove the metadata of a host from an instance, unless this run has requested that already."""
     step = Forget(server=server.id, name=server.name, keys=keys_of(server, world.service.host), why=why)
-    return Treatment() if key(step) in world.requests else Treatment(step=step)
+    return None if key(step) in world.requests else step
