@@ -18,6 +18,7 @@ expanding the pattern: the time depends on the lengths of both, not on the size 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import re
 import string
@@ -34,16 +35,18 @@ _GROUP_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _MOST_NAMES = 65536
 _LETTERS = string.ascii_letters
 _TOKEN = re.compile(r"\[(?P<range>[^\[\]]*)\]|(?P<any>\*+)|(?P<one>\?)|(?P<text>[A-Za-z0-9_.-]+)")
+_OPEN_OR_RANGE = re.compile(r"[\[*?]")
 _BOUNDS = re.compile(r"[0-9A-Za-z:-]*")
 _NUMBER = re.compile(r"[0-9]{1,18}")
 
 
-@dataclass(frozen=True)
-class _Text:
-    text: str
+class _Words(tuple[str, ...]):
+    """A text, or the letters of a range."""
 
-    def ends(self, name: str, start: int) -> tuple[int, ...]:
-        return (start + len(self.text),) if name.startswith(self.text, start) else ()
+    __slots__ = ()
+
+    def ends(self, name: str, start: int) -> list[int]:
+        return [start + len(word) for word in self if name.startswith(word, start)]
 
 
 @dataclass(frozen=True)
@@ -56,20 +59,6 @@ class _One:
 class _Any:
     def ends(self, name: str, start: int) -> range:
         return range(start, len(name) + 1)
-
-
-@dataclass(frozen=True)
-class _Letters:
-    letters: str
-
-    def ends(self, name: str, start: int) -> tuple[int, ...]:
-        return (start + 1,) if name[start : start + 1] and name[start] in self.letters else ()
-
-    def __len__(self) -> int:
-        return len(self.letters)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.letters)
 
 
 @dataclass(frozen=True)
@@ -98,7 +87,7 @@ class _Numbers:
         return map(self._spell, self.numbers)
 
 
-_Part = _Text | _One | _Any | _Letters | _Numbers
+_Part = _Words | _Numbers | _One | _Any
 
 
 @dataclass(frozen=True)
@@ -124,23 +113,28 @@ class HostPattern:
     @property
     def is_name(self) -> bool:
         """Whether the pattern is one plain name."""
-        return not self.is_group and all(isinstance(part, _Text) for part in self._parts)
+        return not self.is_group and self.start == self.text
 
     @property
     def start(self) -> str:
         """The text with which all its names begin; empty if there is none."""
-        first = self._parts[0]
-        return first.text if isinstance(first, _Text) else ""
+        end = _OPEN_OR_RANGE.search(self.text)
+        return self.text[: end.start()] if end else self.text
 
     @property
     def is_open(self) -> bool:
         """Whether it contains ``*`` or ``?``, so that its hosts can't be listed."""
-        return self.is_group or any(isinstance(part, _Any | _One) for part in self._parts)
+        return self.is_group or len(self._listed) < len(self._parts)
 
     @property
     def count(self) -> int:
         """The number of names that its ranges expand to; 1 for a plain name."""
-        return math.prod(len(part) for part in self._parts if isinstance(part, _Letters | _Numbers))
+        return math.prod(map(len, self._listed))
+
+    @property
+    def _listed(self) -> tuple[_Words | _Numbers, ...]:
+        """The parts whose words can be listed."""
+        return tuple(part for part in self._parts if isinstance(part, _Words | _Numbers))
 
     def matches(self, name: str) -> bool:
         """Whether the pattern matches ``name`` (case-sensitive)."""
@@ -161,7 +155,7 @@ class HostPattern:
             raise ValueError("the hosts of a group are in an inventory")
         if self.is_open:
             raise ValueError(f"{self.text!r} contains * or ?, so its hosts can't be listed")
-        yield from _names(self._parts)
+        yield from map("".join, itertools.product(*self._listed))
 
 
 class Patterns:
@@ -189,17 +183,6 @@ class Patterns:
         return found
 
 
-def _names(parts: tuple[_Part, ...], head: str = "") -> Iterator[str]:
-    for index, part in enumerate(parts):
-        if isinstance(part, _Letters | _Numbers):
-            for word in part:
-                yield from _names(parts[index + 1 :], head + word)
-            return
-        if isinstance(part, _Text):
-            head += part.text
-    yield head
-
-
 @functools.lru_cache(maxsize=_MOST_NAMES)
 def _parse(text: str) -> HostPattern:
     if not text or len(text) > MAX_LENGTH:
@@ -207,7 +190,7 @@ def _parse(text: str) -> HostPattern:
     if text.startswith(GROUP):
         if not _GROUP_NAME.fullmatch(text.removeprefix(GROUP)):
             raise ValueError(f"a group is written {GROUP}NAME, with letters, digits, '_', '-' and '.' in its name")
-        return HostPattern(text, (_Text(text),))
+        return HostPattern(text, (_Words((text,)),))
     if text[0] in "-.":
         raise ValueError("a host name begins with a letter, a digit or an underscore")
     parts: list[_Part] = []
@@ -228,7 +211,7 @@ def _part(token: re.Match[str]) -> _Part:
         return _range(token["range"])
     if token["any"]:
         return _Any()
-    return _One() if token["one"] else _Text(token["text"])
+    return _One() if token["one"] else _Words((token["text"],))
 
 
 def _unexpected(text: str, position: int) -> str:
@@ -259,7 +242,7 @@ def _range(inner: str) -> _Part:
         low, high = _LETTERS.index(first), _LETTERS.index(last)
         if low > high:
             raise ValueError(f"{written} ends before it begins")
-        return _Letters(_LETTERS[low : high + 1 : step])
+        return _Words(_LETTERS[low : high + 1 : step])
     raise ValueError(f"{written}: expected two numbers or two single letters, as in [01:16] and [a:f]")
 
 
