@@ -1,13 +1,14 @@
 """The section ``flavors`` of the spec's model."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator, StrictBool, StringConstraints, WithJsonSchema
 
 from gpustack.spec.extra_specs import CPU_POLICY, NUMA_NODES, PAGE_SIZE, has_numa_nodes
-from gpustack.spec.fields import Name, NumaPolicy, SpecSection, matching
+from gpustack.spec.fields import Name, NumaPolicy, SpecSection, integer, matching
 
 SIZE_PATTERN = r"^([1-9][0-9]{0,8})(MiB|GiB|TiB)$"
 PAGE_PATTERN = r"^(small|large|any|[0-9]+([kKMGT]i?)?(b|bit|B)?)$"
@@ -20,24 +21,23 @@ MAX_INT = 0x7FFFFFFF
 """The largest size that Nova accepts (``nova/db/constants.py``)."""
 MAX_GPUS = 64
 _UNITS = {"MiB": 1, "GiB": 1 << 10, "TiB": 1 << 20}
+_AUTO = {"type": "string", "enum": ["auto"]}
+_SIZE = {"type": "string", "pattern": SIZE_PATTERN}
 
 
-def _integer(least: int, most: int, expected: str) -> WithJsonSchema:
-    message = f"expected {expected}"
-    return WithJsonSchema({"type": "integer", "minimum": least, "maximum": most, "patternErrorMessage": message})
+def _choice(expected: str, examples: Sequence[object], *kinds: Mapping[str, Any]) -> WithJsonSchema:
+    return WithJsonSchema({"anyOf": [*kinds], "errorMessage": f"expected {expected}", "examples": [*examples]})
 
 
-def _choice(expected: str, example: object, *kinds: Mapping[str, Any]) -> WithJsonSchema:
-    return WithJsonSchema({"anyOf": [*kinds], "errorMessage": f"expected {expected}", "examples": [example]})
+def _whole(least: int, most: int = MAX_INT) -> dict[str, Any]:
+    """The JSON schema of a number within limits."""
+    return {"type": "integer", "minimum": least, "maximum": most}
 
 
-def _number(least: int, most: int = MAX_INT) -> Callable[[object], int]:
-    def read(value: object) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            raise ValueError
-        return value
-
-    return read
+def _number(value: object, least: int, most: int = MAX_INT) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ValueError
+    return value
 
 
 def _amount(unit: str, least: int) -> Callable[[object], int]:
@@ -48,42 +48,25 @@ def _amount(unit: str, least: int) -> Callable[[object], int]:
         if size:
             amount, remainder = divmod(int(size[1]) * _UNITS[size[2]], _UNITS[unit])
             value = None if remainder else amount
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_INT:
-            raise ValueError
-        return value
+        return _number(value, least)
 
     return read
 
 
 def _amount_schema(unit: str, example: str, least: int) -> WithJsonSchema:
-    number = {"type": "integer", "minimum": least, "maximum": MAX_INT}
-    text = {"type": "string", "pattern": SIZE_PATTERN}
-    return _choice(f"a number of {unit}, or one with its unit, like {example}", example, number, text)
+    return _choice(f"a number of {unit}, or one with its unit, like {example}", [example], _whole(least), _SIZE)
 
 
 def _or_auto(parse: Callable[[object], int]) -> PlainValidator:
     return PlainValidator(lambda value: value if value == "auto" else parse(value))
 
 
-def _auto_schema(other: WithJsonSchema) -> WithJsonSchema:
-    node = dict(other.json_schema or {})
-    numbers = node.get("anyOf", [{key: value for key, value in node.items() if key != "patternErrorMessage"}])
-    message = node.get("errorMessage") or node["patternErrorMessage"]
-    return WithJsonSchema(
-        {
-            "anyOf": [{"type": "string", "enum": ["auto"]}, *numbers],
-            "errorMessage": f"{message}, or auto",
-            "examples": [*node.get("examples", []), "auto"],
-        }
-    )
-
-
 def _counts(value: object) -> tuple[int, ...]:
     """Counts as a tuple; a single count is short for a list of one."""
     counts = tuple(value) if isinstance(value, list | tuple) else (value,)
-    if not counts or not all(isinstance(n, int) and not isinstance(n, bool) and 0 < n <= MAX_GPUS for n in counts):
+    if not counts:
         raise ValueError
-    return counts
+    return tuple(_number(count, 1, MAX_GPUS) for count in counts)
 
 
 FlavorName = Annotated[
@@ -91,21 +74,28 @@ FlavorName = Annotated[
 ]
 Project = Annotated[str, matching(FLAVOR_PATTERN, "a project's id or name", "research")]
 ImageName = Annotated[str, matching(FLAVOR_PATTERN, "the name of an image, a pattern, or an id", "ubuntu-24.04-gpu*")]
-Vcpus = Annotated[int, PlainValidator(_number(1)), _integer(1, MAX_INT, "a number of vCPUs")]
+Vcpus = Annotated[int, integer(1, MAX_INT, "a number of vCPUs")]
 Ram = Annotated[int, PlainValidator(_amount("MiB", 1)), _amount_schema("MiB", "32GiB", 1)]
 Disk = Annotated[int, PlainValidator(_amount("GiB", 0)), _amount_schema("GiB", "40GiB", 0)]
 Swap = Annotated[int, PlainValidator(_amount("MiB", 0)), _amount_schema("MiB", "4GiB", 0)]
 AutoVcpus = Annotated[
-    int | Literal["auto"], _or_auto(_number(1)), _auto_schema(_integer(1, MAX_INT, "a number of vCPUs"))
+    int | Literal["auto"],
+    _or_auto(partial(_number, least=1)),
+    _choice("a number of vCPUs, or auto", ["auto"], _AUTO, _whole(1)),
 ]
-AutoRam = Annotated[int | Literal["auto"], _or_auto(_amount("MiB", 1)), _auto_schema(_amount_schema("MiB", "32GiB", 1))]
-Count = Annotated[int, PlainValidator(_number(1, MAX_GPUS)), _integer(1, MAX_GPUS, f"a number from 1 to {MAX_GPUS}")]
-_COUNT = {"type": "integer", "minimum": 1, "maximum": MAX_GPUS}
-_EXPECTED = f"a number from 1 to {MAX_GPUS}, or a list of them, like [1, 2, 4]"
+AutoRam = Annotated[
+    int | Literal["auto"],
+    _or_auto(_amount("MiB", 1)),
+    _choice("a number of MiB, or one with its unit, like 32GiB, or auto", ["32GiB", "auto"], _AUTO, _whole(1), _SIZE),
+]
+_UP_TO_MOST = f"a number from 1 to {MAX_GPUS}"
+Count = Annotated[int, integer(1, MAX_GPUS, _UP_TO_MOST)]
+_COUNT = _whole(1, MAX_GPUS)
+_EXPECTED = f"{_UP_TO_MOST}, or a list of them, like [1, 2, 4]"
 Counts = Annotated[
     tuple[int, ...],
     PlainValidator(_counts),
-    _choice(_EXPECTED, [1, 2, 4], _COUNT, {"type": "array", "minItems": 1, "items": _COUNT}),
+    _choice(_EXPECTED, [[1, 2, 4]], _COUNT, {"type": "array", "minItems": 1, "items": _COUNT}),
 ]
 
 THRESHOLDS = (4, 8, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 141, 180, 192, 256, 288)
@@ -126,7 +116,7 @@ Threshold = Annotated[
     PlainValidator(_threshold),
     _choice(
         f"one of {', '.join(_SIZES)}",
-        "16GiB",
+        ["16GiB"],
         {"type": "integer", "enum": list(THRESHOLDS)},
         {"type": "string", "enum": _SIZES},
     ),
@@ -172,7 +162,7 @@ class PerGpu(SpecSection):
 class Reserve(SpecSection):
     """Resources that `auto` keeps for a host."""
 
-    vcpus: Annotated[int, PlainValidator(_number(0)), _integer(0, MAX_INT, "a number of processors")] = 2
+    vcpus: Annotated[int, integer(0, MAX_INT, "a number of processors")] = 2
     """Processors reserved for the host."""
     ram: Swap = 8192
     """Memory reserved for the host, as `16GiB` or in MiB."""
@@ -185,8 +175,8 @@ class Numa(SpecSection):
     """How strictly an instance must be on the NUMA nodes of its GPUs (`hw:pci_numa_affinity_policy`). The default is the policy of the model. It has an effect only on instances with NUMA nodes: set `nodes`, `cpu_policy: dedicated` or `mem_page_size` too."""  # noqa: E501
     nodes: Annotated[
         int | Literal["auto"] | None,
-        _or_auto(_number(1, MAX_GPUS)),
-        _auto_schema(_integer(1, MAX_GPUS, f"a number from 1 to {MAX_GPUS}")),
+        _or_auto(partial(_number, least=1, most=MAX_GPUS)),
+        _choice(f"{_UP_TO_MOST}, or auto", ["auto"], _AUTO, _COUNT),
     ] = None
     """Number of NUMA nodes of the instance (`hw:numa_nodes`); `auto` is the smallest number whose nodes have enough GPUs on every host that fits."""  # noqa: E501
 
