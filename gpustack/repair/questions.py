@@ -146,9 +146,10 @@ def _since(verdict: Verdict, host: str, clock: Clock) -> timedelta | None:
     The possible difference between clocks is subtracted. The time is that of the plan. The age in the host's later
     answer is greater, which errs on the safe side.
     """
-    if verdict.lingering is None or verdict.lingering.host != host:
+    move = verdict.lingering
+    if move is None or move.source_compute != host:
         return None
-    return clock.now - verdict.lingering.since - min(clock.grace, clock.service_down_time)
+    return clock.now - (move.updated_at or clock.now) - min(clock.grace, clock.service_down_time)
 
 
 def _offered(verdict: Verdict, view: NodeView) -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NotRequired, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from gpustack.novadb.model import Instance, PciRow
+from gpustack.novadb.model import Instance, Migration, PciRow
 from gpustack.novadb.view import HostState
 
 Name = Annotated[str, StringConstraints(max_length=255)]
@@ -173,20 +173,6 @@ class Allocation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lingering:
-    """An unfinished migration that a repair sets to ``failed`` because no nova-compute continues it.
-
-    :ivar status: its status.
-    :ivar host: the host whose nova-compute worked on it.
-    :ivar since: when it was last written. The nova-compute of ``host`` must have started later.
-    """
-
-    status: str
-    host: str
-    since: datetime
-
-
-@dataclass(frozen=True, kw_only=True)
 class Question:
     """What one host must confirm before a repair (:mod:`gpustack.repair.permission`).
 
@@ -290,8 +276,9 @@ class Verdict:
     then: str = ""
     questions: tuple[Question, ...] | None = None
     seen: tuple[Seen, ...] = ()
-    lingering: Lingering | None = None
-    """The unfinished one of ``migrations``, if there is one."""
+    lingering: Migration | None = None
+    """The unfinished one of ``migrations``, if there is one: no nova-compute continues it. That of its source must have
+    started after its last write."""
     held: tuple[HeldDevice, ...] = ()
     """The devices of the owner on both hosts of ``migrations``, for the journal."""
     origin: Origin | None = None

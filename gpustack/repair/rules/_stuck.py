@@ -26,7 +26,7 @@ from gpustack.nova_options.tables import table
 from gpustack.novadb.model import ERROR, Instance, Migration
 from gpustack.novadb.view import Clock, HostState, NodeView, Owner
 from gpustack.repair.evidence import in_flight
-from gpustack.repair.verdict import Lingering, Repair, Status, Verdict, Waiting
+from gpustack.repair.verdict import Repair, Status, Verdict, Waiting
 
 _LONG = 24
 """Multiple of ``--stuck-after`` that a long task may take without a write."""
@@ -55,9 +55,7 @@ def stuck(verdict: Verdict, view: NodeView, clock: Clock, owner: Owner | None = 
             "nothing, and nova-compute here frees the device by itself",
             repair=Repair.FAIL_MIGRATION,
             migrations=(move.id,),
-            lingering=Lingering(
-                status=move.status or "", host=move.source_compute or "", since=move.updated_at or clock.now
-            ),
+            lingering=move,
             again=None,
         )
     return replace(

@@ -29,7 +29,7 @@ from gpustack.repair.evidence import about
 from gpustack.repair.hypervisor import Usage
 from gpustack.repair.plan import Selection
 from gpustack.repair.repair import COMPARED, Change, around, changes, conditions, resting_on
-from gpustack.repair.verdict import Lingering, NotBefore, NotIn, Repair, Seen, Status, Verdict
+from gpustack.repair.verdict import NotBefore, NotIn, Repair, Seen, Status, Verdict
 from support import neighbourhood
 from support.cellfile import CellFile, ago, answering, fill, nova_conf, silent
 from support.cleanup_runs import SELECTION, head, results, run, sql, undone, verdict_of, wanted
@@ -849,7 +849,9 @@ def test_migrations_are_failed_after_the_rows_were_written() -> None:
 def test_a_change_compares_all_that_was_seen(lingering: str | None) -> None:
     seen = neighbourhood.view({"rows": [{**OWNED, "request": "r1"}], "owners": {"vm": {}}})
     (verdict,) = rules.judge(seen, neighbourhood.clock({}))
-    last = None if lingering is None else Lingering(status=lingering, host="gpu2", since=neighbourhood.NOW)
+    moves = [{"status": lingering}] if lingering else []
+    moving = neighbourhood.view({"rows": [OWNED], "owners": {"vm": {"moves": moves}}}).owners["vm"]
+    last = next(iter(moving.migrations), None)
     row, move = changes(replace(verdict, migrations=(7,), lingering=last), {}, neighbourhood.NOW)
     assert (row.table, row.id, row.seen) == ("pci_devices", 1, SEEN)
     assert (move.table, move.id, move.seen) == ("migrations", 7, {"status": lingering or "error", "deleted": 0})

@@ -11,7 +11,7 @@ import pytest
 
 from gpustack.repair import rules
 from gpustack.repair.rules._stuck import PAGE
-from gpustack.repair.verdict import Lingering, Status, Verdict
+from gpustack.repair.verdict import Status, Verdict
 from support import allocation, neighbourhood
 from support.cleanup_cases import CASES
 
@@ -131,9 +131,9 @@ def test_work_that_may_wait_for_a_nova_compute_is_described(
 
 def test_a_lost_move_is_recorded_as_it_was_seen() -> None:
     verdict = of_instance({"moves": [{**COPY, "age": 3700}]})
-    since = neighbourhood.ago(3700)
-    assert since is not None
-    assert verdict.lingering == Lingering(status="migrating", host="gpu2", since=since)
+    move, since = verdict.lingering, neighbourhood.ago(3700)
+    assert move is not None
+    assert (move.status, move.source_compute, move.updated_at) == ("migrating", "gpu2", since)
     assert "the instance is at its source, gpu2" in verdict.because
     assert (verdict.again, verdict.waiting) == (None, None)
 
