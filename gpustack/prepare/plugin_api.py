@@ -161,23 +161,16 @@ def spec_seen(spec_path: str) -> dict[str, str]:
     return {"path": str(Path(spec_path).absolute()), "sha256": sha256(Path(spec_path))}
 
 
-class RunRecorder:
-    """Collects the events of a run for its record."""
-
-    def __init__(self) -> None:
-        self._record = Record()
-
-    def take(self, event: Mapping[str, Any]) -> None:
-        """Apply an event of the callback plugin."""
-        self._record.take(event)
+class RunRecorder(Record):
+    """Collects the events of the callback plugin for the record of a run."""
 
     def save(self, places: Iterable[str], playbook: str, *, checked: bool) -> None:
         """Write the record at the end of the run: into files, or under names of their own into directories.
 
         :raises gpustack.base.errors.GpustackError: if the spec can't be read, or a file can't be written.
         """
-        specs = tuple(seen(Path(path), digest) for digest, path in self._record.specs.items())
-        hosts = tuple(self._record.hosts.values())
+        specs = tuple(seen(Path(path), digest) for digest, path in self.specs.items())
+        hosts = tuple(self.hosts.values())
         for place in places:
             results.save(RunResults(playbook=playbook, checked=checked, specs=specs, hosts=hosts), Path(place))
 
