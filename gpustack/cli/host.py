@@ -66,12 +66,12 @@ gpustack host plan gpustack.yaml --root /mnt/image -f json"""
             texts = [(shown.plan.host, shown.text if diffs else shown.brief) for shown in plans]
             self.show_hosts(parsed_args, texts, [shown.text for shown in plans], kinds, changes=True)
             states = {
-                "to change": sum(plan.changes and not plan.refused for plan in self._plans),
+                "to change": sum(bool(plan.operations) for plan in self._plans),
                 "blocked": sum(plan.refused for plan in self._plans),
                 "to reboot": sum(bool(plan.reboot) and not plan.refused for plan in self._plans),
             }
             self.show_total({"host": len(self._plans), "GPU": sum(len(plan.gpus) for plan in self._plans)}, states)
-        self.to_do = any(plan.changes for plan in self._plans)
+        self.to_do = any(plan.operations for plan in self._plans)
         self.note(finding for plan in self._plans for finding in plan.findings)
 
     def after(self, parsed_args: argparse.Namespace) -> None:

@@ -92,11 +92,6 @@ class HostPlan:
     in_trial: bool = False
     next_boot: BootDifference | None = None
 
-    @property
-    def changes(self) -> bool:
-        """Whether the plan has operations."""
-        return bool(self.operations)
-
     def to_dict(self) -> dict[str, object]:
         """The plan as plain data, which the playbooks execute."""
         return {
