@@ -195,13 +195,11 @@ def _moved(host: Host) -> Iterator[Finding]:
 def _mediated(host: Host, targets: Targets) -> Iterator[Finding]:
     """Findings about active mediated devices, and about those that mdevctl starts at boot."""
     going = targets.functions
-    for function in sorted(host.pci, key=lambda f: f.bdf):
-        if (function.mediated_devices or function.vgpu_type) and (
-            function.address in going or function.physical_function in going
-        ):
+    parents = [f for f in host.pci if f.address in going or f.physical_function in going]
+    for function in sorted(parents, key=lambda f: f.bdf):
+        if function.mediated_devices or function.vgpu_type:
             yield finding(Code.MEDIATED_DEVICES_ACTIVE, place=host.at(function.address), devices=_vgpus(function))
-    parents = {f.address for f in host.pci if f.address in going or f.physical_function in going}
-    for path in vgpus.defined(host, parents):
+    for path in vgpus.defined(host, {function.address for function in parents}):
         *_, address, uuid = path.split("/")
         yield finding(Code.MEDIATED_DEVICE_AT_BOOT, place=host.at(path), uuid=uuid, address=address)
 
