@@ -47,24 +47,20 @@ class InstanceShape:
     nodes: int | None = 1
     tpm: bool = False
 
-
-def shapes(spec: Spec) -> tuple[InstanceShape, ...]:
-    """The shapes of all flavors of a spec."""
-    return tuple(map(_shape, entries(spec)))
-
-
-def _shape(entry: Entry) -> InstanceShape:
-    flavor = entry.flavor
-    return InstanceShape(
-        flavor=entry.name,
-        gpus=entry.count,
-        vcpus=entry.size("vcpus"),
-        ram_mib=entry.size("ram"),
-        cpu_policy=flavor.cpu_policy or flavor.extra_specs.get(CPU_POLICY, "shared"),
-        page_size=flavor.mem_page_size or flavor.extra_specs.get(PAGE_SIZE),
-        tpm=flavor.tpm or TPM_VERSION in flavor.extra_specs,
-        nodes=None if flavor.numa.nodes == "auto" else flavor.numa.nodes or 1,
-    )
+    @classmethod
+    def of(cls, entry: Entry) -> Self:
+        """What the instances of a flavor of the spec need."""
+        flavor = entry.flavor
+        return cls(
+            flavor=entry.name,
+            gpus=entry.count,
+            vcpus=entry.size("vcpus"),
+            ram_mib=entry.size("ram"),
+            cpu_policy=flavor.cpu_policy or flavor.extra_specs.get(CPU_POLICY, "shared"),
+            page_size=flavor.mem_page_size or flavor.extra_specs.get(PAGE_SIZE),
+            tpm=flavor.tpm or TPM_VERSION in flavor.extra_specs,
+            nodes=None if flavor.numa.nodes == "auto" else flavor.numa.nodes or 1,
+        )
 
 
 def about_key(of: Literal["alias", "device_spec"], key: str, near: str | None, release: Release) -> dict[str, Any]:
@@ -159,7 +155,7 @@ class LintSubject:
             hosts=hosts,
             expected={alias for model in models - mediated for alias in spec.aliases_of(model)},
             advised=tuple(advised(counts, release, wanted_stage(spec))),
-            shapes=shapes(spec),
+            shapes=tuple(map(InstanceShape.of, entries(spec))),
             limited=spec.quotas is not None,
             marked={host.hostname: markers_of(spec, host) for host in hosts},
             tenancy=spec.tenancy,

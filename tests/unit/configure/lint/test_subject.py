@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from gpustack.configure.lint.subject import InstanceShape, about_key, shapes
+from gpustack.configure.lint.subject import InstanceShape, about_key
 from gpustack.nova_options.releases import release
 from gpustack.spec.load import parse_spec
+from gpustack.spec.requests import entries
 
 SPEC = """
 version: 1
@@ -26,7 +27,7 @@ flavors:
 
 def test_each_flavor_has_a_shape_without_what_hosts_decide() -> None:
     pinned = {"cpu_policy": "dedicated", "page_size": "1GB", "nodes": None}
-    assert shapes(parse_spec(SPEC, "spec")) == (
+    assert tuple(map(InstanceShape.of, entries(parse_spec(SPEC, "spec")))) == (
         InstanceShape(flavor="g1", gpus=1, vcpus=8, **pinned),
         InstanceShape(flavor="g4", gpus=4, vcpus=32, **pinned),
         InstanceShape(flavor="plain", gpus=1, vcpus=2, ram_mib=4096, cpu_policy="mixed", page_size="large", tpm=True),
