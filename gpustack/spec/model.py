@@ -249,6 +249,11 @@ class Spec(SpecSection):
         """All aliases by which flavors request a model: its own, and those of selections."""
         return (self.alias_of(model), *self.selecting.get(model, ()))
 
+    def requested_as(self, model: str) -> tuple[str, ...]:
+        """The aliases by which flavors request a model, and the resource class of its vGPUs."""
+        vgpu = self.models[model].vgpu
+        return (*self.aliases_of(model), *((vgpu.resource_class,) if vgpu else ()))
+
     @cached_property
     def by_alias(self) -> Mapping[str, list[str]]:
         """The models that flavors request by an alias, in the order of the file."""

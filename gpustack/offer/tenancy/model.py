@@ -159,8 +159,7 @@ def wanted(spec: Spec, nodes: Iterable[Hypervisor], projects: Mapping[str, str])
         trait=spec.tenancy.trait if spec.tenancy else DEFAULT_TRAIT,
         gpu_hosts=frozenset(node.host for node in known),
         aggregates=tuple(aggregates),
-        aliases=frozenset(alias for model in spec.models for alias in spec.aliases_of(model))
-        | {model.vgpu.resource_class for model in spec.models.values() if model.vgpu},
+        aliases=frozenset(alias for model in spec.models for alias in spec.requested_as(model)),
         flavors=frozenset(entry.name for entry in entries(spec)),
         missing={name: hosts for name, hosts in missing.items() if hosts},
     )

@@ -128,7 +128,7 @@ def rules_of(spec: Spec, project_id: Callable[[str], str]) -> Rules:
         raise SpecError("the spec has no section `reclaim`", remedy=remedy)
     states = section.idle_after.model_dump(exclude_none=True)
     return Rules(
-        aliases=frozenset(alias for model in spec.models for alias in _requested(spec, model)),
+        aliases=frozenset(alias for model in spec.models for alias in spec.requested_as(model)),
         projects=frozenset(map(project_id, section.projects)),
         idle_after={state.upper(): duration(text) for state, text in states.items()},
         grace=duration(section.grace),
@@ -144,15 +144,9 @@ def _hosts(spec: Spec) -> dict[str, Patterns]:
     hosts = by_key(
         (alias, HostPattern.parse(text))
         for text, entry in spec.hosts.items()
-        for alias in {alias for model in entry.models for alias in _requested(spec, model)}
+        for alias in {alias for model in entry.models for alias in spec.requested_as(model)}
     )
     return {alias: Patterns(patterns) for alias, patterns in hosts.items()}
-
-
-def _requested(spec: Spec, model: str) -> tuple[str, ...]:
-    """The aliases by which flavors request a model, and the resource class of its vGPUs."""
-    vgpu = spec.models[model].vgpu
-    return (*spec.aliases_of(model), *((vgpu.resource_class,) if vgpu else ()))
 
 
 def columns(projects: Mapping[str, str], users: Mapping[str, str]) -> tuple[Column[Decision], ...]:
