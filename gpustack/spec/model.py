@@ -314,12 +314,11 @@ class Spec(SpecSection):
 
     def out_of_service_on(self, host: str) -> tuple[OutOfService, ...]:
         """The entries of ``out_of_service`` for a host, in the order of the file; ignores case."""
-        return self._out_of_service.get(hostnames.key(host), ())
+        return tuple(self._out_of_service.get(hostnames.key(host), ()))
 
     @cached_property
-    def _out_of_service(self) -> Mapping[str, tuple[OutOfService, ...]]:
-        by_host = by_key((hostnames.key(entry.host), entry) for entry in self.out_of_service)
-        return {host: tuple(entries) for host, entries in by_host.items()}
+    def _out_of_service(self) -> Mapping[str, list[OutOfService]]:
+        return by_key((hostnames.key(entry.host), entry) for entry in self.out_of_service)
 
 
 _OTHER_WAYS = "name hosts on the command line, --local, or an inventory with -i"
