@@ -178,5 +178,5 @@ def _missing(patterns: Iterable[str], nodes: Iterable[Hypervisor]) -> Iterator[s
         pattern = HostPattern.parse(text)
         if not (text in names if pattern.is_name else any(map(pattern.matches, names))):
             yield text
-        elif "*" not in text and "?" not in text:
+        elif not pattern.is_open:
             yield from (name for name in pattern.names() if key(name) not in keys)
