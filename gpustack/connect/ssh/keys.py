@@ -61,8 +61,10 @@ def _agent(target: SshTarget, skipped: list[str]) -> Iterator[AgentSSH]:
     with socket.socket(socket.AF_UNIX) as connection:
         if target.agent:
             try:
+                connection.settimeout(target.connect_timeout)
                 connection.connect(target.agent)
                 agent._connect(connection)  # type: ignore[attr-defined]  # as paramiko.Agent does
+                connection.settimeout(None)  # a signature may wait for its user
             except (OSError, paramiko.SSHException) as error:
                 skipped.append(f"the agent at {target.agent} can't be used ({reason(error)})")
         yield agent

@@ -202,7 +202,7 @@ def failure(known: BootRecord, failed: Event | None, steps: Sequence[ActionStep]
     :param failed: its last action, if that failed.
     :param steps: those of this action.
     """
-    reason = known.fault or next((step.error for step in steps if step.error), "Nova reports no reason")
+    reason = (known.fault or next((step.error for step in steps if step.error), "Nova reports no reason")).strip()
     tried = {step.host: step.error for step in steps if step.name.startswith("compute_") and step.host}
     phase = FailedPhase.SCHEDULER
     if failed is not None and failed.what in _MOVES:

@@ -115,6 +115,14 @@ def test_an_agent_that_does_not_answer_is_named(config, home):
     assert f"the agent at {home}/gone can't be used (No such file or directory)" in refusal()
 
 
+def test_a_silent_agent_is_named_after_the_time_limit(config, home, tmp_path):
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(tmp_path / "agent"))
+        silent.listen()
+        without_files(home, "Host gpu01", f"IdentityAgent {tmp_path}/agent", "ConnectTimeout 2")
+        assert f"the agent at {tmp_path}/agent can't be used (no answer in time)" in refusal()
+
+
 class Hostile(paramiko.ServerInterface):
     """A host with methods of authentication that look like gpustack's lines."""
 

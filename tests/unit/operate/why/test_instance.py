@@ -74,6 +74,7 @@ def test_reasons_times_and_hosts_of_a_failure() -> None:
     silent = failure(known, None, ())
     assert (silent.at, silent.request, silent.reason) == (None, "", "Nova reports no reason")
     assert (silent.phase, silent.tried) == (FailedPhase.SCHEDULER, ())
+    assert failure(replace(known, fault="No valid host was found. "), None, ()).reason == "No valid host was found."
 
 
 def test_only_lines_about_the_instance_are_quoted() -> None:
