@@ -9,8 +9,7 @@ from gpustack.base.findings import Code, finding
 from gpustack.cloud.closed import MAINTENANCE, reasons_of
 from gpustack.cloud.compute import Service
 from gpustack.cloud.network import Ports
-from gpustack.cloud.servers import Server
-from gpustack.prepare.drain.instances import Note, Treatment, Wait, confirm, half_moved, judge, key
+from gpustack.prepare.drain.instances import Note, Treatment, Wait, judge, key, under_way
 from gpustack.prepare.drain.model import InstanceChoices, World
 from gpustack.prepare.drain.plan import ServicePlan, plan_of
 from gpustack.prepare.drain.steps import ColdMigrate, DisableService, GuestStep, LiveMigrate
@@ -32,17 +31,10 @@ def plan_empty(host: str, world: World, choices: InstanceChoices, *, why: str, n
     """
     service = world.service
     judged = [judge(server, world, choices) for server in world.servers]
-    judged += [_away(server, world) for server in world.away]
+    judged += [under_way(server, world) for server in world.away]  # the host takes part in their moves
     treated = (_unless_failed(treatment, world) for treatment in judged)
     parts = (_disable(service, why, now), _ports(world.ports, service.host), treated, _moves(world, service.host))
     return plan_of(host, TITLE, chain(*parts))
-
-
-def _away(server: Server, world: World) -> Treatment:
-    """Treat an instance that was moved away: its move must be over, because this host takes part in it."""
-    if half_moved(server, world.user):
-        return confirm(server, world.requests)
-    return Wait(f"{server.label}: {server.task}") if server.task else None
 
 
 def _disable(service: Service, why: str, now: datetime) -> Iterator[Treatment]:

@@ -6,8 +6,6 @@ block the reboot, because they are somebody's work in progress: rescued, locked,
 paused (except for live migration).
 """
 
-from collections.abc import Collection
-
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.operations import Operation
 from gpustack.cloud.marks import MarkKind, Since, mark_of, metadata_of
@@ -51,10 +49,8 @@ Treatment = Operation | Finding | Wait | Note | None
 
 def judge(server: Server, world: World, choices: InstanceChoices) -> Treatment:
     """Decide what to do with an instance of the host."""
-    if server.task:
-        return Wait(f"{server.label}: {server.task}")
-    if half_moved(server, world.user):
-        return confirm(server, world.requests)
+    if (current := under_way(server, world)) is not None:
+        return current
     if server.status in _AT_REST or (server.status == "ERROR" and server.power not in _IN_MEMORY):
         return _at_rest(server, world.service.host, choices)
     return _running(server, world, choices)
@@ -72,18 +68,15 @@ def _at_rest(server: Server, host: str, choices: InstanceChoices) -> Treatment:
     return finding(Code.INSTANCE_MAY_RUN, place=place, status=server.status, power=server.power)
 
 
-def half_moved(server: Server, user: str) -> bool:
-    """Whether an instance waits for confirmation of a cold migration that gpustack requested."""
-    mark = mark_of(server, MarkKind.MOVED, user)
-    return server.status == "VERIFY_RESIZE" and mark is not None and mark.since is Since.OURS
-
-
-def confirm(server: Server, requests: Collection[str]) -> Treatment:
-    """Return the step that confirms a cold migration; a wait if this run has requested it already."""
+def under_way(server: Server, world: World) -> Treatment:
+    """Wait for the task of an instance, or confirm its cold migration by gpustack; None if there is neither."""
+    if server.task:
+        return Wait(f"{server.label}: {server.task}")
+    mark = mark_of(server, MarkKind.MOVED, world.user)
+    if server.status != "VERIFY_RESIZE" or mark is None or mark.since is not Since.OURS:
+        return None
     step = Confirm(server=server.id, name=server.name, why="gpustack migrated it")
-    if key(step) in requests:
-        return Wait(f"{server.label}: its migration is being confirmed")
-    return step
+    return Wait(f"{server.label}: its migration is being confirmed") if key(step) in world.requests else step
 
 
 def _running(server: Server, world: World, choices: InstanceChoices) -> Treatment:

@@ -7,7 +7,7 @@ from gpustack.cloud.closed import MAINTENANCE, reasons_of
 from gpustack.cloud.compute import Service
 from gpustack.cloud.marks import Mark, MarkKind, Since, keys_of, marks
 from gpustack.cloud.servers import Server
-from gpustack.prepare.drain.instances import Note, Treatment, Wait, confirm, half_moved, key
+from gpustack.prepare.drain.instances import Note, Treatment, Wait, key, under_way
 from gpustack.prepare.drain.model import World
 from gpustack.prepare.drain.plan import ServicePlan, plan_of
 from gpustack.prepare.drain.steps import EnableService, Forget, Start
@@ -23,10 +23,9 @@ def plan_resume(host: str, world: World, *, alive: bool) -> ServicePlan:
     :param host: the inventory's name.
     :param alive: whether nova-compute has reported since the host was verified.
     """
-    service = world.service
     servers = (*world.servers, *world.away)
     treatments = [treatment for server in servers for treatment in _of_instance(server, world, alive=alive)]
-    return plan_of(host, TITLE, (*treatments, *_enable(service, alive=alive)))
+    return plan_of(host, TITLE, (*treatments, *_enable(world.service, alive=alive)))
 
 
 def _enable(service: Service, *, alive: bool) -> Iterator[Treatment]:
@@ -80,10 +79,8 @@ def _not_started(server: Server, host: str, reason: str) -> Treatment:
 
 def _moved(server: Server, world: World) -> Treatment:
     """What to do with an instance that gpustack marked before it moved it."""
-    if server.task:
-        return Wait(f"{server.label}: {server.task}")
-    if half_moved(server, world.user):
-        return confirm(server, world.requests)
+    if (current := under_way(server, world)) is not None:
+        return current
     if server.status in _UNMARKABLE:
         return Note(f"{server.label}: it is in {server.status} on {server.host}, so its mark stays")
     return _forget(server, world, f"it is on {server.host}")
