@@ -69,7 +69,7 @@ gpustack flavor list --long -f json"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         """One row for each flavor."""
-        spec = read_spec(parsed_args.spec)
+        spec = load_spec(parsed_args.spec) if parsed_args.spec else None
         cloud = self.cloud(parsed_args)
         flavors = [
             flavor
@@ -124,7 +124,7 @@ class FlavorShowCommand(InCloud, ShowOne):
         option(parser, "--spec SPEC", "the spec, for the models behind the aliases")
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], tuple[Any, ...]]:
-        spec = read_spec(parsed_args.spec)
+        spec = load_spec(parsed_args.spec) if parsed_args.spec else None
         cloud = self.cloud(parsed_args)
         flavor = find_flavor(cloud.flavors(), parsed_args.flavor)
         fields: dict[str, object] = {
@@ -190,11 +190,6 @@ class FlavorDeleteCommand(FlavorChangeCommand):
         self.change(parsed_args, list({operation.flavor.id: operation for operation in operations}.values()))
         if failures:
             raise FlavorError(f"{failures} of {len(names)} flavors were not deleted")
-
-
-def read_spec(path: Path | None) -> Spec | None:
-    """The spec, if a path is given."""
-    return load_spec(path) if path is not None else None
 
 
 def _gpus(spec: Spec | None, flavor: PresentFlavor) -> dict[str, int]:
@@ -392,13 +387,11 @@ def _properties(parsed_args: argparse.Namespace, spec: Spec | None, gpus: Mappin
 
 def _spec_at_hand(parsed_args: argparse.Namespace) -> Spec | None:
     """The spec of ``--spec``, or gpustack.yaml; an unreadable gpustack.yaml is an error only if a model is needed."""
-    default = Path("gpustack.yaml")
-    if parsed_args.spec is not None or not default.exists():
-        return read_spec(parsed_args.spec)
+    path = parsed_args.spec or Path("gpustack.yaml")
     try:
-        return read_spec(default)
+        return load_spec(path) if parsed_args.spec or path.exists() else None
     except GpustackError:
-        if any(option.model for option in parsed_args.gpus):
+        if parsed_args.spec or any(option.model for option in parsed_args.gpus):
             raise
         return None
 
