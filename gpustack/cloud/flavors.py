@@ -102,7 +102,6 @@ class FlavorCloud(Generic[F]):
         self._connection = connection
         self._lookup = lookup
         self._kind = kind
-        self._projects: dict[str, str] = {}
 
     @cached_property
     def _writing(self) -> Microversion:
@@ -141,9 +140,7 @@ class FlavorCloud(Generic[F]):
 
         :param name: its id or name.
         """
-        if name not in self._projects:
-            self._projects[name] = identity.project_id(self._connection, name, self._lookup)
-        return self._projects[name]
+        return identity.project_id(self._connection, name, self._lookup)
 
     def create(
         self, flavor_id: str, name: str, sizes: Sizes, *, public: bool, description: str, rxtx_factor: float = 1.0
