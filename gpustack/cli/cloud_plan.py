@@ -119,4 +119,3 @@ gpustack cloud apply change.plan --yes"""
         if changes and not parsed_args.check:
             self.carry_out(changes, parsed_args, spec=path)
             self.outcome = "saved"
-        self.to_do = bool(changes)

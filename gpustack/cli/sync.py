@@ -87,7 +87,6 @@ class PlanCommand(OpenStackCommand):
         """Print the plan."""
         self._plan = self.planned(parsed_args)
         self._print(parsed_args.format)
-        self.to_do = bool(self._plan.operations)
 
     def after(self, parsed_args: argparse.Namespace) -> None:
         """Report the findings; an error among them blocks the plan."""
@@ -99,10 +98,11 @@ class PlanCommand(OpenStackCommand):
             operations = [operation.to_dict() for operation in self.operations(plan)]
             findings = [finding.to_dict() for finding in plan.findings]
             self.show_data({"operations": operations, **self.data(plan), "findings": findings}, form)
-            return
-        show_operations(self, self.operations(plan))
-        self.show_summary(plan)
-        self.app.stdout.flush()
+        else:
+            show_operations(self, self.operations(plan))
+            self.show_summary(plan)
+            self.app.stdout.flush()
+        self.to_do = bool(plan.operations)
 
 
 class ApplyCommand(ChangeCommand, PlanCommand):
@@ -126,7 +126,6 @@ class ApplyCommand(ChangeCommand, PlanCommand):
         self._plan = self.planned(parsed_args)
         self._print(parsed_args.format)
         refuse_errors(self, self._plan.findings)
-        self.to_do = bool(self._plan.operations)
         if self.to_do and not parsed_args.check:
             self.carry_out(self.complete(parsed_args, self._plan.operations), parsed_args, spec=parsed_args.spec)
 
