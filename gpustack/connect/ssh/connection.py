@@ -10,6 +10,7 @@ import shlex
 import socket
 import subprocess
 import threading
+from contextlib import AbstractContextManager
 from typing import Self
 
 import paramiko
@@ -30,7 +31,7 @@ _PATIENCE = 5.0
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)
 
 
-class Connections:
+class Connections(AbstractContextManager["Connections"]):
     """SSH connections of one command. Configuration, known hosts and jump hosts are shared by all connections.
 
     Thread-safe.
@@ -46,9 +47,6 @@ class Connections:
         self._jumps: dict[tuple[SshTarget, ...], paramiko.Transport] = {}
         self._jump_locks: dict[tuple[SshTarget, ...], threading.Lock] = {}
         self._closed = False
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_exception: object) -> None:
         self.close()
