@@ -50,6 +50,6 @@ gpustack quota show --project research"""
         if not parsed_args.project and not parsed_args.all_projects:
             present, project = cloud.own()
             return present, [[project], [project]]
-        present, everyone = cloud.present(), cloud.all_projects()
+        present, everyone = cloud.present(), cloud.projects()
         projects = [cloud.named_project(name) for name in dict.fromkeys(parsed_args.project)] or everyone
         return replace(present, used={project.id: cloud.used(project.id) for project in projects}), [projects, everyone]

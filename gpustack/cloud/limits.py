@@ -144,12 +144,8 @@ class LimitsCloud:
             )
         return present, project
 
-    def all_projects(self) -> tuple[Project, ...]:
-        """Return all projects."""
-        return identity.projects(self._reading)
-
-    def projects(self, ref: str) -> tuple[Project, ...]:
-        """Return the projects that an id or a name means."""
+    def projects(self, ref: str = "") -> tuple[Project, ...]:
+        """Return the projects that an id or a name means; all without one."""
         return identity.projects(self._reading, ref)
 
     def named_project(self, ref: str) -> Project:

@@ -34,16 +34,15 @@ class StandInLimits:
         self._ask("present")
         return self.state
 
-    def all_projects(self) -> tuple[Project, ...]:
-        self._ask("all_projects")
-        return self.names
-
     def used(self, project: str) -> Mapping[str, int]:
         self._ask("used")
         return self.uses.get(project, {})
 
-    def projects(self, name: str) -> tuple[Project, ...]:
-        raise NotImplementedError
+    def projects(self, ref: str = "") -> tuple[Project, ...]:
+        if ref:
+            raise NotImplementedError
+        self._ask("all_projects")
+        return self.names
 
     def inventories(self, hosts: Collection[str]) -> Mapping[str, Mapping[str, int]]:
         raise NotImplementedError

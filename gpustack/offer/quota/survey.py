@@ -51,7 +51,7 @@ def survey(api: LimitsCloud, wanted: WantedLimits, projects: Collection[str], *,
 def _named(api: LimitsCloud, ids: Collection[str]) -> Iterator[Project]:
     """The projects with their names; the id replaces a name that is not known."""
     try:
-        known = {project.id: project for project in api.all_projects()}
+        known = {project.id: project for project in api.projects()}
     except CloudError:
         known = {}
     for project in ids:

@@ -62,7 +62,7 @@ def limits(cloud: EmbeddedCloud) -> dict[str, int]:
     """The limits by the name of the project; that without a name is the default."""
     with cloud.connection() as connection:
         api = LimitsCloud(connection)
-        names = {project.id: project.name for project in api.all_projects()}
+        names = {project.id: project.name for project in api.projects()}
         present = api.present()
     return {names.get(limit.project or "", ""): limit.limit for limit in (*present.defaults, *present.limits)}
 

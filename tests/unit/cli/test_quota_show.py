@@ -24,7 +24,7 @@ def test_a_cloud_without_unified_limits_is_reported_with_the_next_step(
         def present(self) -> Present:
             return Present()
 
-        def all_projects(self) -> tuple[()]:
+        def projects(self) -> tuple[()]:
             return ()
 
     without_cloud(monkeypatch, tmp_path)
@@ -46,11 +46,11 @@ def test_projects_of_one_name_are_shown_with_their_ids(
         def present(self) -> Present:
             return Present(defaults=(Limit(id="1", resource_class="CUSTOM_A", limit=2, description=f"GPUs: a {MARK}"),))
 
-        def all_projects(self) -> tuple[Project, ...]:
+        def projects(self) -> tuple[Project, ...]:
             return tuple(Project(id=name, name="research") for name in ("p1", "p2"))
 
         def named_project(self, ref: str) -> Project:
-            return next(project for project in self.all_projects() if project.id == ref)
+            return next(project for project in self.projects() if project.id == ref)
 
         def used(self, project: str) -> dict[str, int]:
             return {}
