@@ -9,7 +9,7 @@ from gpustack.base.findings import Code, finding
 from gpustack.cloud.closed import MAINTENANCE, reasons_of
 from gpustack.cloud.compute import Service
 from gpustack.cloud.network import Ports
-from gpustack.prepare.drain.instances import Note, Treatment, Wait, judge, key, under_way
+from gpustack.prepare.drain.instances import Note, Treatment, Wait, judge, under_way
 from gpustack.prepare.drain.model import InstanceChoices, World
 from gpustack.prepare.drain.plan import ServicePlan, plan_of
 from gpustack.prepare.drain.steps import ColdMigrate, DisableService, GuestStep, LiveMigrate
@@ -71,10 +71,10 @@ def _moves(world: World, host: str) -> Iterator[Treatment]:
 
 def _unless_failed(treatment: Treatment, world: World) -> Treatment:
     """The treatment, or the finding about its step if this run has requested the step already."""
-    if not isinstance(treatment, GuestStep) or key(treatment) not in world.requests:
+    if not isinstance(treatment, GuestStep) or treatment.key not in world.requests:
         return treatment
     move = isinstance(treatment, ColdMigrate | LiveMigrate)
     code = Code.INSTANCE_NOT_MOVED if move else Code.INSTANCE_NOT_STOPPED
     place = f"{world.service.host} {treatment.name} ({treatment.server})"
-    said = world.requests[key(treatment)] or "no reason was given"
+    said = world.requests[treatment.key] or "no reason was given"
     return finding(code, place=place, did=treatment.verb, said=said)

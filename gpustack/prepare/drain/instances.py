@@ -76,7 +76,7 @@ def under_way(server: Server, world: World) -> Treatment:
     if server.status != "VERIFY_RESIZE" or mark is None or mark.since is not Since.OURS:
         return None
     step = Confirm(server=server.id, name=server.name, why="gpustack migrated it")
-    return Wait(f"{server.label}: its migration is being confirmed") if key(step) in world.requests else step
+    return Wait(f"{server.label}: its migration is being confirmed") if step.key in world.requests else step
 
 
 def _running(server: Server, world: World, choices: InstanceChoices) -> Treatment:
@@ -111,8 +111,3 @@ def _step(server: Server, host: str, policy: Policy, devices: str, doubt: str) -
     why = "; ".join(filter(None, (f"it has {devices}" if devices else "", doubt)))
     alone = bool(devices) and policy is not Policy.STOP
     return _STEPS[policy](server=server.id, name=server.name, mark=mark, alone=alone, why=why)
-
-
-def key(step: Operation) -> str:
-    """Return the key under which a run records a requested step: ``KIND:SERVER``."""
-    return f"{step.kind}:{getattr(step, 'server', '')}"

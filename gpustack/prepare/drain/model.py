@@ -52,8 +52,8 @@ class World:
     :param migrations: unfinished migrations to or from the host.
     :param user: the id of the authenticated user; empty if unknown.
     :param ports: the ports on devices of its instances.
-    :param requests: the steps that this run has requested (:func:`gpustack.prepare.drain.instances.key`), each with the
-        reason of its failure; empty if there is none.
+    :param requests: the steps that this run has requested (:attr:`gpustack.prepare.drain.steps.GuestStep.key`), each
+        with the reason of its failure; empty if there is none.
     """
 
     service: Service

@@ -7,7 +7,7 @@ from gpustack.cloud.closed import MAINTENANCE, reasons_of
 from gpustack.cloud.compute import Service
 from gpustack.cloud.marks import Mark, MarkKind, Since, keys_of, marks
 from gpustack.cloud.servers import Server
-from gpustack.prepare.drain.instances import Note, Treatment, Wait, key, under_way
+from gpustack.prepare.drain.instances import Note, Treatment, Wait, under_way
 from gpustack.prepare.drain.model import World
 from gpustack.prepare.drain.plan import ServicePlan, plan_of
 from gpustack.prepare.drain.steps import EnableService, Forget, Start
@@ -69,7 +69,7 @@ def _stopped(server: Server, mark: Mark, world: World, *, alive: bool) -> Iterat
         yield Wait(f"nova-compute of {host} to report")
     else:
         step = Start(server=server.id, name=server.name, why="gpustack stopped it")
-        failed = requests.get(key(step))
+        failed = requests.get(step.key)
         yield step if failed is None else _not_started(server, host, failed or "no reason was given")
 
 
@@ -89,4 +89,4 @@ def _moved(server: Server, world: World) -> Treatment:
 def _forget(server: Server, world: World, why: str) -> Treatment:
     """Remove the metadata of a host from an instance, unless this run has requested that already."""
     step = Forget(server=server.id, name=server.name, keys=keys_of(server, world.service.host), why=why)
-    return None if key(step) in world.requests else step
+    return None if step.key in world.requests else step

@@ -26,7 +26,6 @@ from gpustack.cloud.session import Refused
 from gpustack.nova_options import mediated
 from gpustack.prepare.drain import drain, restore
 from gpustack.prepare.drain.drain import plan_empty, reason
-from gpustack.prepare.drain.instances import key
 from gpustack.prepare.drain.model import InstanceChoices, Policy, World
 from gpustack.prepare.drain.plan import ServicePlan
 from gpustack.prepare.drain.restore import plan_resume
@@ -320,7 +319,7 @@ class Runner:
 
     def _on_guest(self, step: GuestStep) -> None:
         """Carry out one step on an instance. A refusal because it changed is left to the next read."""
-        self._requests[key(step)] = ""
+        self._requests[step.key] = ""
         self._followed.add(step.server)
         try:
             with self.recorded(step, self._states.get(step.server, "")):
@@ -336,7 +335,7 @@ class Runner:
         except Refused as error:
             if error.status not in _MOVED_ON:
                 raise
-            self._requests[key(step)] = error.what
+            self._requests[step.key] = error.what
 
 
 _OF_HOSTS = ("MEMORY_MB", "VCPU")

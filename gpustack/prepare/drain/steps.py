@@ -59,6 +59,11 @@ class GuestStep(Operation):
     alone: bool = False
     result: ClassVar[str] = ""
 
+    @property
+    def key(self) -> str:
+        """The key under which a run records that it requested the step: ``KIND:SERVER``."""
+        return f"{self.kind}:{self.server}"
+
     def describe(self) -> str:
         return f"{self.verb} {self.name} ({self.server})"
 
