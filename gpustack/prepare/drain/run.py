@@ -25,10 +25,8 @@ from gpustack.cloud.servers import Server
 from gpustack.cloud.session import Refused
 from gpustack.nova_options import mediated
 from gpustack.prepare.drain import drain, restore
-from gpustack.prepare.drain.drain import plan_empty, reason
 from gpustack.prepare.drain.model import InstanceChoices, Policy, World
 from gpustack.prepare.drain.plan import ServicePlan
-from gpustack.prepare.drain.restore import plan_resume
 from gpustack.prepare.drain.steps import (
     ColdMigrate,
     Confirm,
@@ -101,7 +99,7 @@ class Runner:
                 not choices.vgpus.isdisjoint(server.demands) for server in world.servers
             ):
                 choices = self._with_versions(choices, host)
-        return plan_empty(self.target.host, world, choices, why=why, now=datetime.now(UTC))
+        return drain.plan_empty(self.target.host, world, choices, why=why, now=datetime.now(UTC))
 
     def _with_versions(self, choices: InstanceChoices, host: str) -> InstanceChoices:
         """Add what the versions of libvirt and QEMU mean for a live migration with mediated devices."""
@@ -186,7 +184,7 @@ class Runner:
         """Return the steps that an earlier run left for after the verification of the host. Changes nothing."""
         self._look_back()
         world = self._world(restore.TITLE)
-        return world if isinstance(world, ServicePlan) else plan_resume(self.target.host, world, alive=True)
+        return world if isinstance(world, ServicePlan) else restore.plan_resume(self.target.host, world, alive=True)
 
     def resume(self) -> ServicePlan:
         """Restore the host; return the last plan, which has the findings of all reads.
@@ -204,7 +202,7 @@ class Runner:
             if first is None:
                 first = world.service.seen
             alive = world.service.up and world.service.seen != first
-            plan = plan_resume(self.target.host, world, alive=alive)
+            plan = restore.plan_resume(self.target.host, world, alive=alive)
             findings += [finding for finding in plan.findings if finding not in findings]
             if not plan.todo:
                 return replace(plan, findings=tuple(findings))
@@ -215,7 +213,7 @@ class Runner:
         """Write to Nova why the host of a failed run is out of service; return the remaining steps."""
         pending = self.pending()
         if service := self._closed_service():
-            text = reason(f"failed: {why}", datetime.now(UTC))
+            text = drain.reason(f"failed: {why}", datetime.now(UTC))
             why_stated = "who looks at the service sees it"
             self._carry_out(DisableService(service=service.id, host=service.host, reason=text, why=why_stated))
         return pending
