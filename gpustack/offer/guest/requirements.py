@@ -222,23 +222,26 @@ def _driver(models: Sequence[ModelRequirement], *, windows: bool) -> NvidiaDrive
 def _vgpu_conflict(models: Sequence[ModelRequirement]) -> str | None:
     shared = [need.model for need in models if need.vgpu]
     complete = [need.model for need in models if need.vendor == NVIDIA and not need.vgpu]
-    text = f"{', '.join(shared)}: the licensed vGPU guest driver; {', '.join(complete)}: another driver"
-    return text if shared and complete else None
+    if shared and complete:
+        return f"{', '.join(shared)}: the licensed vGPU guest driver; {', '.join(complete)}: another driver"
+    return None
 
 
 def _branch_conflict(models: Sequence[ModelRequirement]) -> str | None:
     lasts = {need.requirement.last: need.model for need in reversed(models) if need.requirement.last}
     firsts = {need.requirement.first: need.model for need in reversed(models) if need.requirement.first}
     last, first = min(lasts, default=None), max(firsts, default=None)
-    text = "{} needs R{} or earlier, {} R{} or later"
-    return text.format(lasts[last], last, firsts[first], first) if last and first and first > last else None
+    if last and first and first > last:
+        return f"{lasts[last]} needs R{last} or earlier, {firsts[first]} R{first} or later"
+    return None
 
 
 def _module_conflict(models: Sequence[ModelRequirement]) -> str | None:
     closed = [need.model for need in models if need.modules == {"proprietary"}]
     opened = [need.model for need in models if need.modules == {"open"}]
-    text = f"{', '.join(closed)}: proprietary kernel modules only; {', '.join(opened)}: open kernel modules only"
-    return text if closed and opened else None
+    if closed and opened:
+        return f"{', '.join(closed)}: proprietary kernel modules only; {', '.join(opened)}: open kernel modules only"
+    return None
 
 
 def _linux(models: Sequence[ModelRequirement]) -> dict[str, str | None]:

@@ -65,8 +65,13 @@ def promised(facts: Dict[str, Any], count: Optional[int], data: Dict[str, Any]) 
 
 def _text(problem: Dict[str, Any]) -> str:
     """A problem with the texts of its kind."""
-    message, remedy = (problem[part].format(**problem["values"]) for part in ("message", "remedy"))
-    return "{} {code} {place}: {}\n  -> {}\n".format(problem["severity"].upper(), message, remedy, **problem)
+    return "{} {} {}: {}\n  -> {}\n".format(
+        problem["severity"].upper(),
+        problem["code"],
+        problem["place"],
+        problem["message"].format(**problem["values"]),
+        problem["remedy"].format(**problem["values"]),
+    )
 
 
 def write(line: str, root: str) -> None:

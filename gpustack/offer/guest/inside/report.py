@@ -91,12 +91,15 @@ def checked(document: Any) -> Optional[Dict[str, Any]]:
     events = document.get("events")
     if events is not None and not (isinstance(events, list) and len(events) <= messages.MOST_EVENTS):
         return None
+    if not all(map(_is_gpu, gpus)) or not all(map(_is_event, events or ())):
+        return None
     named = {key: document.get(key) for key in ("kernel", "flavor", "driver_version")}
-    valid = all(value is None or (isinstance(value, str) and len(value) < 256) for value in named.values())
+    if not all(value is None or (isinstance(value, str) and len(value) < 256) for value in named.values()):
+        return None
     flags = {key: document.get(key) for key in ("complete", "drm")}
-    valid = valid and all(value is None or isinstance(value, bool) for value in flags.values())
-    valid = valid and all(map(_is_gpu, gpus)) and all(map(_is_event, events or ()))
-    return {"gpus": gpus, "events": events, **named, **flags} if valid else None
+    if not all(value is None or isinstance(value, bool) for value in flags.values()):
+        return None
+    return {"gpus": gpus, "events": events, **named, **flags}
 
 
 def _is_gpu(entry: Any) -> bool:

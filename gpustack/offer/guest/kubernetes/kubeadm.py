@@ -63,6 +63,9 @@ def _cluster() -> dict[str, Any]:
 
 
 def _registration(group: NodeGroup) -> dict[str, Any]:
-    labels = {"node-labels": node_labels(group.labels)} if group.labels else {}
-    registration = {"taints": group.taints, "kubeletExtraArgs": arguments(labels)}
-    return {key: values for key, values in registration.items() if values}
+    registration: dict[str, Any] = {}
+    if group.taints:
+        registration["taints"] = group.taints
+    if group.labels:
+        registration["kubeletExtraArgs"] = arguments({"node-labels": node_labels(group.labels)})
+    return registration
