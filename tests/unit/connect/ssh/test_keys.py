@@ -141,7 +141,7 @@ def test_the_methods_of_a_host_forge_no_line(answer, tmp_path):
     ours, theirs = socket.socketpair()
     server, transport = paramiko.Transport(theirs), paramiko.Transport(ours)
     server.add_server_key(paramiko.ECDSAKey.generate())
-    threading.Thread(target=server.start_server, kwargs={"server": Hostile(answer)}, daemon=True).start()
+    server.start_server(event=threading.Event(), server=Hostile(answer))  # in its own thread
     paramiko.ECDSAKey.generate().write_private_key_file(str(tmp_path / "id"))
     target = SimpleNamespace(
         name="gpu01", hostname="gpu01", user="root", agent="", identities=(tmp_path / "id",), identities_only=False
