@@ -36,7 +36,7 @@ def test_a_claim_that_a_restart_made_a_surplus_device(world: World) -> None:
         assert world.leftovers(host) == []
         assert world.gpustack("undo", str(world.journal), "--os-cloud", "embedded").code == 0
         assert world.allocations(server) == allocations
-        assert " unchanged" in world.gpustack("undo", str(world.journal), "--os-cloud", "embedded").err
+        assert "nothing to undo" in world.gpustack("undo", str(world.journal), "--os-cloud", "embedded").err
         world.unset_leftovers()
     assert world.leftovers(host) == []
     world.agrees_beside(host, server)

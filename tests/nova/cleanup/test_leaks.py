@@ -53,7 +53,7 @@ def test_the_repair_is_undone_to_the_byte(world: World) -> None:
 
     assert world.dump() == before
     assert world.plan() == [f"A stale {old} free"] * 2
-    assert " unchanged" in world.gpustack("undo", str(world.journal)).err
+    assert "nothing to undo" in world.gpustack("undo", str(world.journal)).err
     world.apply()
 
 
