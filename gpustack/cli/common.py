@@ -21,7 +21,7 @@ from gpustack.base.files import refuse_unwritable, write_atomic
 from gpustack.base.findings import Finding, Severity, once, report_lines
 from gpustack.base.host_groups import host_groups, pattern, total
 from gpustack.base.text import listed, printable
-from gpustack.cli import decoration, environment
+from gpustack.cli import decoration, environment, options
 from gpustack.cli.inventory import add_inventory, add_limit, expanded, inventory, inventory_hosts
 from gpustack.cli.next_steps import IN_TEXT, PLACEHOLDER, SPEC, arguments, step_of
 from gpustack.cli.options import Once, add_snapshot, equivalents, option, port, positive, refuse_empty, seconds
@@ -191,6 +191,7 @@ class Command(command.Command):
         """Run the action, print its data, then run :meth:`after`, and print the next command. cliff calls this."""
         silence.forget()
         self._values = vars(parsed_args)
+        options.refuse_overwriting(self._values)
         if path := getattr(parsed_args, "findings", None):
             refuse_unwritable(path)
         try:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from gpustack.base.errors import HostError, NovaConfigError
+from gpustack.base.errors import HostError, NovaConfigError, UsageError
 from gpustack.base.files import read_end
 from gpustack.nova_options import releases
 from gpustack.nova_options.options import Release
@@ -30,6 +30,10 @@ _EQUIVALENTS = (
     ("--cloud", "--os-cloud"),
 )
 """Options that are one thing in other commands or other programs, and here."""
+WRITTEN = frozenset({"findings", "journal", "log", "metrics", "out", "plot", "record", "save"})
+"""The options whose file is written."""
+_RENEWED = frozenset({"merge", "snapshot"})
+"""Those whose file may be written too, with what was read."""
 
 
 class Once(argparse.Action):
@@ -87,6 +91,22 @@ def refuse_empty(parser: argparse.ArgumentParser) -> None:
         return converted
 
     parser._get_value = value  # type: ignore[method-assign]
+
+
+def refuse_overwriting(values: Mapping[str, object]) -> None:
+    """Refuse to write a file that the command reads, such as the spec.
+
+    :param values: the values of all options.
+    :raises UsageError: if a written file is also read.
+    """
+    lists = ((name, value if isinstance(value, list) else [value]) for name, value in values.items())
+    files = [(name, file) for name, entries in lists for file in entries if isinstance(file, Path) and file.is_file()]
+    read = [file for name, file in files if name not in WRITTEN | _RENEWED]
+    for name, written in files:
+        if name in WRITTEN and any(map(written.samefile, read)):
+            raise UsageError(
+                f"--{name} would change {written}, which is read", remedy=f"name another file with --{name}"
+            )
 
 
 def add_snapshot(parser: argparse._ActionsContainer, purpose: str = "") -> None:

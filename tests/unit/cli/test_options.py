@@ -4,14 +4,15 @@ import argparse
 import gzip
 import io
 import lzma
+import re
 from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
 
-from gpustack.base.errors import HostError, SnapshotError
+from gpustack.base.errors import HostError, SnapshotError, UsageError
 from gpustack.cli.app import Gpustack
-from gpustack.cli.options import Once, add_snapshot, option, read_log, snapshot_hosts
+from gpustack.cli.options import WRITTEN, Once, add_snapshot, option, read_log, refuse_overwriting, snapshot_hosts
 from gpustack.cli.registry import command_class
 from gpustack.hosts.facts.store import save_snapshot
 from support.host_samples import raw_host
@@ -43,9 +44,10 @@ def read(action: argparse.Action, text: str) -> object:
         return None
 
 
+COMMANDS = sorted(entry.name.replace("_", " ") for entry in entry_points(group="gpustack.cli"))
 NUMBERS = [
     (command, action)
-    for command in sorted(entry.name.replace("_", " ") for entry in entry_points(group="gpustack.cli"))
+    for command in COMMANDS
     for action in command_class(command)(Gpustack(), None, cmd_name=command).get_parser(command)._actions
     if callable(action.type) and action.dest not in ("seed", "max_width") and isinstance(read(action, "3"), int | float)
 ]
@@ -55,6 +57,35 @@ NUMBERS = [
 def test_numbers_have_bounds(command: str, action: argparse.Action) -> None:
     """A typing error turns no protection off, and the time, Nova or Ansible refuses no number later."""
     assert not [text for text in ("nan", "inf", "-inf", "-1", "1e400", "9" * 30, "²") if read(action, text) is not None]
+
+
+FILES = [
+    (command, action)
+    for command in COMMANDS
+    for action in command_class(command)(Gpustack(), None, cmd_name=command).get_parser(command)._actions
+    if action.type is Path and action.option_strings and not str(action.help).startswith("write the files")
+]
+
+
+def test_each_option_whose_file_is_written_is_known() -> None:
+    """See :func:`test_no_file_that_is_read_is_written`."""
+    written = [one for one in FILES if re.match(r"(also )?(write|save|draw)\b", str(one[1].help))]
+    assert {action.dest for _, action in written} == WRITTEN
+    assert not [one for one in FILES if one[1].dest in WRITTEN and one not in written]
+
+
+@pytest.mark.parametrize("name", sorted(WRITTEN))
+def test_no_file_that_is_read_is_written(tmp_path: Path, name: str) -> None:
+    """A name that is given twice by mistake destroys no spec and no nova.conf."""
+    spec, other, missing = tmp_path / "gpustack.yaml", tmp_path / "other", tmp_path / "missing"
+    for path in (spec, other):
+        path.touch()
+    (tmp_path / "link").symlink_to(spec)
+    for written, read in ((spec, spec), (tmp_path / "link", spec), (spec, [other, spec])):
+        with pytest.raises(UsageError, match=rf"--{name} would change .*, which is read"):
+            refuse_overwriting({"spec": read, name: written})
+    refuse_overwriting({"spec": spec, name: other, "snapshot": [other], "merge": other, "host": "other"})
+    refuse_overwriting({"spec": missing, name: missing, "journal": missing})
 
 
 def test_a_second_source_is_refused_instead_of_lost(capsys: pytest.CaptureFixture[str]) -> None:
