@@ -209,4 +209,4 @@ def _remedy(missing: Mapping[str, str]) -> str:
 def _withdrawn(verdict: Verdict, status: Status, because: str, advice: str = "") -> Verdict:
     if verdict.then:  # advice to start nova-compute: the report itself stays
         return replace(verdict, advice=f"do not restart nova-compute: {because}", then="")
-    return replace(verdict, status=status, because=because, repair=None, stop=False, advice=advice)
+    return verdict.withdrawn(status, because, advice)

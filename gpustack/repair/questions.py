@@ -68,16 +68,7 @@ def _without_start(verdict: Verdict, view: NodeView, clock: Clock) -> Verdict:
     if (harm := _harm(view, clock)) is None:
         return verdict
     status, because, advice = harm
-    return replace(
-        verdict,
-        status=status,
-        because=f"{verdict.because}; but {because}",
-        repair=None,
-        stop=False,
-        starts=False,
-        then="",
-        advice=advice,
-    )
+    return verdict.withdrawn(status, f"{verdict.because}; but {because}", advice, then="")
 
 
 def _harm(view: NodeView, clock: Clock) -> tuple[Status, str, str] | None:

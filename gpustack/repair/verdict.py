@@ -293,10 +293,14 @@ class Verdict:
         """The names of the hosts to ask."""
         return tuple(dict.fromkeys(question.host for question in self.questions or () if question.host))
 
+    def withdrawn(self, status: Status, because: str, advice: str = "", **more: Any) -> Verdict:  # noqa: ANN401
+        """Return the verdict with another status, and without a repair."""
+        more |= {"repair": None, "stop": False, "starts": False}
+        return replace(self, status=status, because=because, advice=advice, **more)
+
     def undecided(self, because: str, advice: str = "") -> Verdict:
         """Return the verdict as *undecided*, without a repair."""
-        repair: dict[str, Any] = {"repair": None, "migrations": (), "stop": False, "starts": False}
-        return replace(self, status=Status.UNDECIDED, because=because, advice=advice, **repair)
+        return self.withdrawn(Status.UNDECIDED, because, advice, migrations=())
 
     def to_dict(self) -> PlannedVerdict:
         """Return the verdict as plain data, for JSON."""
