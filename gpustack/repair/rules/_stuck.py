@@ -58,12 +58,8 @@ def stuck(verdict: Verdict, view: NodeView, clock: Clock, owner: Owner | None = 
             lingering=move,
             again=None,
         )
-    return replace(
-        verdict,
-        status=Status.STUCK,
-        because=because,
-        advice="; ".join(dict.fromkeys(_advice(worker) for worker in working)),
-    )
+    advice = "; ".join(dict.fromkeys(map(_advice, working)))
+    return replace(verdict, status=Status.STUCK, because=because, advice=advice)
 
 
 def _reverted(owner: Owner, verdict: Verdict, view: NodeView, clock: Clock) -> Migration | None:

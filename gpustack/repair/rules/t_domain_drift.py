@@ -14,7 +14,7 @@ from gpustack.base.text import quoted
 from gpustack.novadb.model import PciRow
 from gpustack.novadb.read import CellReader
 from gpustack.novadb.view import Clock, NodeView, Owner
-from gpustack.repair.evidence import about, doubts, in_flight, node_words, owner_words, young
+from gpustack.repair.evidence import Case, about, doubts, in_flight, node_words, owner_words, young
 from gpustack.repair.hypervisor import Usage
 from gpustack.repair.permission import misnamed
 from gpustack.repair.questions import names
@@ -83,7 +83,8 @@ def _used(view: NodeView, clock: Clock, usage: Usage, find: Find) -> Iterator[Ve
                 status = Status.UNDECIDED
             elif moving:
                 status, because = Status.PROTECTED, f"{fault}; but {'; '.join(moving)}"
-            yield _verdict(view, clock, status, row, owner, because, address, uuid)
+            case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=() if row is None else (row,))
+            yield _verdict(case, status, owner, because, address, uuid)
 
 
 def _fault(view: NodeView, address: str, row: PciRow | None, owner: Owner | None) -> str | None:
@@ -119,7 +120,8 @@ def _unused(view: NodeView, clock: Clock, usage: Usage) -> Iterator[Verdict]:
         because = f"instance {owner.uuid} is active here, and no domain uses {row.address}, which its row gives to it"
         moving = [*in_flight(owner), *young((row,), owner, clock)]
         status = Status.PROTECTED if moving else Status.REPORT
-        yield _verdict(view, clock, status, row, owner, "; but ".join([because, *moving]), row.address, None)
+        case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))
+        yield _verdict(case, status, owner, "; but ".join([because, *moving]), row.address, None)
 
 
 def _of_a_flavor(owner: Owner, row: PciRow) -> bool:
@@ -130,35 +132,26 @@ def _of_a_flavor(owner: Owner, row: PciRow) -> bool:
     return not ports or any(request.request_id == row.request_id and request.alias_name for request in owner.requests)
 
 
-def _verdict(
-    view: NodeView,
-    clock: Clock,
-    status: Status,
-    row: PciRow | None,
-    owner: Owner | None,
-    because: str,
-    address: str,
-    user: str | None,
-) -> Verdict:
-    usage = f"{view.node.host}: no domain uses {address}"
-    if user is not None:
-        usage = f"{view.node.host}: {address} is in use by {user or 'an unknown process'}"
+def _verdict(case: Case, status: Status, owner: Owner | None, because: str, address: str, user: str | None) -> Verdict:
+    host = case.view.node.host
+    usage = f"{host}: no domain uses {address}"
     advice = f"start or stop the instance, or hard-reboot it, until both agree: {_PAGE}"
     if user is not None:
+        usage = f"{host}: {address} is in use by {user or 'an unknown process'}"
         advice = (
-            f"at once: openstack compute service set --disable {quoted(view.node.host)} nova-compute; do not "
+            f"at once: openstack compute service set --disable {quoted(host)} nova-compute; do not "
             f"restart nova-compute; then follow {_PAGE}"
         )
     return Verdict(
-        **about(CLASS, TITLE, view, clock),
+        **about(CLASS, TITLE, case.view, case.clock),
         status=status,
-        rows=() if row is None else (row,),
+        rows=case.rows,
         owner=owner.uuid if owner is not None else None,
         evidence=(
             usage,
-            f"{address} has no row" if row is None else words(row),
+            words(case.rows[0]) if case.rows else f"{address} has no row",
             *(() if owner is None else (owner_words(owner),)),
-            node_words(view, clock),
+            node_words(case.view, case.clock),
         ),
         because=because,
         advice=advice,
