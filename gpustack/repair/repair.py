@@ -12,7 +12,7 @@ Nova then frees the instance's devices on the source and on the destination, not
 that gets its old status again does not return them.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -25,6 +25,7 @@ from gpustack.novadb.model import ERROR, TERMINAL, PciRow
 from gpustack.novadb.view import Clock, HostState, NodeView, Owner
 from gpustack.repair.verdict import HeldDevice, NotBefore, NotIn, Repair, Seen, Verdict
 
+Conditions = list[sa.ColumnElement[bool]]
 COMPARED = ("compute_node_id", "address", "status", "instance_uuid", "request_id", "deleted")
 """The columns of a row of ``pci_devices`` that are compared."""
 _MOVE = ("instance_uuid", "status", "source_compute", "source_node", "dest_compute", "dest_node")
@@ -120,9 +121,7 @@ def as_read(row: PciRow | HeldDevice) -> Seen:
     return Seen.of("pci_devices", {name: getattr(row, name) for name in ("id", *COMPARED)})
 
 
-def conditions(
-    facts: Iterable[Seen], connection: sa.Connection, written: Mapping[str, Collection[int]]
-) -> list[sa.ColumnElement[bool]]:
+def conditions(facts: Iterable[Seen], connection: sa.Connection, written: Mapping[str, Collection[int]]) -> Conditions:
     """Convert facts to conditions of a statement.
 
     :param written: by table, the ids of the rows that the repair itself writes. Their facts are left out: each
@@ -204,7 +203,7 @@ class Change:
         if not self.seen.keys() <= set(tables.metadata.tables[self.table].columns.keys()):
             raise ValueError(f"{self.table} has no such columns: {', '.join(self.seen)}")
 
-    def statement(self, facts: Sequence[sa.ColumnElement[bool]]) -> sa.Update:
+    def statement(self, facts: Conditions) -> sa.Update:
         """Return the guarded UPDATE.
 
         :param facts: further conditions (:func:`conditions`).
@@ -229,15 +228,13 @@ class Change:
                 return f"{self.table} {self.id} is of another {name} since ({now}, was {was})"
         return ""
 
-    def as_left(
-        self, before: Mapping[str, Any], facts: Sequence[sa.ColumnElement[bool]]
-    ) -> list[sa.ColumnElement[bool]]:
+    def as_left(self, before: Mapping[str, Any], facts: Conditions) -> Conditions:
         """Return the conditions under which the row may be restored: as this change left it, and the facts hold."""
         table = tables.metadata.tables[self.table]
         left = {name: before[name] for name in IDENTITY[self.table] if name in before} | dict(self.new)
         return [table.c.id == self.id, *(_matches(table.c[name], value) for name, value in left.items()), *facts]
 
-    def reversal(self, before: Mapping[str, Any], facts: Sequence[sa.ColumnElement[bool]]) -> sa.Update:
+    def reversal(self, before: Mapping[str, Any], facts: Conditions) -> sa.Update:
         """Return the UPDATE that restores the row, if it is :meth:`as_left`."""
         table = tables.metadata.tables[self.table]
         return sa.update(table).where(*self.as_left(before, facts)).values({name: before[name] for name in self.new})

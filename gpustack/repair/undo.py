@@ -25,7 +25,7 @@ from gpustack.repair.evidence import in_flight, place_words, renamed
 from gpustack.repair.journal import JournalEntry
 from gpustack.repair.outcome import Repairing, skipped
 from gpustack.repair.plan import Selection
-from gpustack.repair.repair import Change, around, conditions
+from gpustack.repair.repair import Change, Conditions, around, conditions
 from gpustack.repair.verdict import HeldDevice, NotIn, Origin, Repair, Seen
 
 
@@ -103,14 +103,13 @@ def _undo_rows(entry: JournalEntry, cell: Cell, sources: Sources, begin: Begin |
         return _refused(objections)
     with writing(cell.database) as connection:
         facts = conditions(facts_read, connection, entry.written)
-        pairs = list(zip(entry.changes, entry.before, strict=True))
         if begin is not None:
             begin({"rows": [f"{change.table} {change.id}" for change in entry.changes]})
-        for change, before in reversed(pairs):
+        for change, before, _ in reversed(rows):
             if _restored(connection, change, before, facts, check=begin is None) != 1:
                 return _refused([f"{change.table} {change.id}, or its owner or host, was written"])
         if begin is None:
-            return Ended(ChangeResult.DONE, f"would be restored: {counted(len(pairs), 'row')} as before the repair")
+            return Ended(ChangeResult.DONE, f"would be restored: {counted(len(rows), 'row')} as before the repair")
         commit = committed(connection, cell.database, entry.changes, entry.before, undone=True)
     if commit.result is ChangeResult.DONE:
         return Ended(ChangeResult.DONE, "the rows are as they were before the repair")
@@ -120,12 +119,7 @@ def _undo_rows(entry: JournalEntry, cell: Cell, sources: Sources, begin: Begin |
 
 
 def _restored(
-    connection: sa.Connection,
-    change: Change,
-    before: Mapping[str, Any],
-    facts: Sequence[sa.ColumnElement[bool]],
-    *,
-    check: bool,
+    connection: sa.Connection, change: Change, before: Mapping[str, Any], facts: Conditions, *, check: bool
 ) -> int:
     """Restore a row, or check only whether its statement would; return the number of rows."""
     if check:
