@@ -86,13 +86,8 @@ def changes(pairs: Sequence[Pair], firmware: str | None = None) -> tuple[ImageCh
 def former(line: Mapping[str, Any]) -> ImageChange:
     """The change in a line of a journal of 0.1.0 (``gpustack_image_journal``)."""
     owner = {_OWNER: line["owner"]} if line.get("owner") else {}
-    return ImageChange(
-        why=line["why"],
-        id=line["image"],
-        name=line["name"],
-        seen={**line["before"], **owner},
-        wanted={**line["after"], **owner},
-    )
+    seen, wanted = ({**line[name], **owner} for name in ("before", "after"))
+    return ImageChange(why=line["why"], id=line["image"], name=line["name"], seen=seen, wanted=wanted)
 
 
 def _values(properties: Mapping[str, str], keys: Mapping[str, Any]) -> dict[str, str | None]:
