@@ -64,9 +64,7 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
     _answers: Mapping[str, Usage] | None = None
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        options.add_databases(parser)
         options.add_selection(parser)
-        options.add_cloud(parser)
         group = parser.add_argument_group("hardware", "the devices of the hosts, for class O")
         add_snapshot(group)
         text = "compare device_spec of this nova.conf of nova-compute, or of its directory, as well"
@@ -152,9 +150,7 @@ class CleanupWatchCommand(Command):
     epilog = "gpustack cleanup watch --metrics /var/lib/node_exporter/gpustack.prom --interval 300"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        options.add_databases(parser)
         options.add_selection(parser)
-        options.add_cloud(parser)
         add_ask_hosts(parser)
         option(parser, "--metrics FILE", "write the textfile FILE", required=True)
         option(parser, "--interval S", "check every S seconds", type=interval, default=300.0)
@@ -197,9 +193,7 @@ gpustack cleanup apply --sql"""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("plan", nargs="?", type=Path, metavar="PLAN", help="a plan saved by `cleanup plan --out`")
-        options.add_databases(parser)
         options.add_selection(parser)
-        options.add_cloud(parser)
         self.add_change_options(parser, "--dry-run", output="the output of --check, which asks the hosts too")
         option(parser, "--max-count N", "stop after N repairs", type=positive)
         option(parser, "--sql", "print the statements instead of running them")

@@ -33,11 +33,7 @@ def add_ask_hosts(parser: argparse.ArgumentParser) -> None:
 
 
 def asked_plan(
-    command: Command,
-    parsed_args: argparse.Namespace,
-    sources: Sources,
-    selection: Selection,
-    cloud: Connection | None = None,
+    command: Command, parsed_args: argparse.Namespace, sources: Sources, selection: Selection, cloud: Connection | None
 ) -> tuple[CleanupPlan, dict[str, Usage] | None]:
     """The plan, and the answers of the hosts; None without ``--ask-hosts``."""
     from gpustack.repair import plan

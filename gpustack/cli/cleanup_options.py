@@ -53,8 +53,10 @@ def add_databases(parser: argparse.ArgumentParser) -> None:
 
 
 def add_selection(parser: argparse.ArgumentParser) -> None:
+    """Add the databases, the selection of their rows, the judgement and the cloud."""
     from gpustack.repair.classes import CLASSES
 
+    add_databases(parser)
     group = parser.add_argument_group("selection")
     option(group, "--host HOST…", "check only rows of this host")
     option(group, "--instance UUID", "check only rows of this instance", action=Once)
@@ -62,6 +64,7 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
     text = "check only this class, by letter or name (B, migration-pinned)"
     option(group, "--class CLASS…", text, dest="classes", type=class_letter, choices=tuple(CLASSES))
     add_judgement(parser)
+    add_cloud(parser)
 
 
 def add_cells(parser: argparse._ActionsContainer, what: str) -> None:
