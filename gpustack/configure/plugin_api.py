@@ -214,8 +214,7 @@ def _file_of(
     container: str | None,
 ) -> _ServiceFile:
     """The file of some services, or the part of it in the file of a container of kolla-ansible."""
-    started = {} if container else answer.started
-    existing = Existing(named=tuple(_sources(hostname, services, answer.texts, started, container)))
+    existing = Existing(named=tuple(_sources(hostname, services, answer, container)))
     rendering = render(
         config,
         services=services,
@@ -232,7 +231,7 @@ def _file_of(
         path=path,
         text=file.text if container else file.onto(text, f"{hostname}:{path}"),
         affected=_affected(file, _block(text or "") if container else text, f"{hostname}:{path}", services),
-        findings=(*rendering.findings, *_unread(services, started, hostname)),
+        findings=(*rendering.findings, *_unread(services, {} if container else answer.started, hostname)),
     )
 
 
@@ -299,22 +298,16 @@ def _unread(services: Sequence[str], started: Mapping[str, Sequence[str]], hostn
             yield finding(Code.DROP_INS_NOT_READ, place=place, words=words, directory=DIRECTORY)
 
 
-def _sources(
-    hostname: str,
-    services: Sequence[str],
-    files: Mapping[str, str],
-    started: Mapping[str, Sequence[str]],
-    container: str | None,
-) -> Iterable[Source]:
+def _sources(hostname: str, services: Sequence[str], answer: Answer, container: str | None) -> Iterable[Source]:
     """The configuration of each service on the host, parsed in memory; nothing is written to the controller's disk."""
     for service in services:
-        if paths := _read_by(service, files, container):
-            arguments = started.get(service)
+        if paths := _read_by(service, answer.texts, container):
+            arguments = None if container else answer.started.get(service)
             with_files = None if arguments is None else any(word.startswith("--config-file=") for word in arguments)
             yield Source(
                 label=f"{hostname}:{paths[0]}",
                 services=(service,),
-                configuration=parse_files({f"{hostname}:{path}": files[path] for path in paths}),
+                configuration=parse_files({f"{hostname}:{path}": answer.texts[path] for path in paths}),
                 named=True,
                 with_files=with_files,
             )

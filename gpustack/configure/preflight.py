@@ -161,11 +161,8 @@ def _alike(spec: Spec, by_alias: Mapping[str, Sequence[str]], placement: Placeme
     for alias, names in by_alias.items():
         for name in names:
             model = spec.models[name]
-            key: tuple[Any, ...] = model.ids
-            if placement != "schedule":
-                key = (*key, model.is_virtual)
-            else:
-                key = (*key, spec.resource_class_of(name), frozenset(spec.required_traits_of(name)))
+            of_class = (spec.resource_class_of(name), frozenset(spec.required_traits_of(name)))
+            key = (*model.ids, *(of_class if placement == "schedule" else (model.is_virtual,)))
             other_alias, other = first_with.setdefault(key, (alias, name))
             if other_alias != alias:
                 place, ids, pair = f"alias {alias}", ":".join(model.ids), f"{other} and {name}"
