@@ -156,7 +156,7 @@ def _requests(
     if not (total := gpus(hosts, [demands[name] for name in mix])):
         raise ValueError("no GPU of these flavors is free; --empty replays as if there were no instances")
     count = parsed_args.requests
-    stream = poisson(mix, demands, gpus=total, load=parsed_args.load, life=100, number=count, seed=parsed_args.seed)
+    stream = poisson(mix, demands, held=parsed_args.load * total, life=100, number=count, seed=parsed_args.seed)
     return stream, count // _SKIPPED
 
 

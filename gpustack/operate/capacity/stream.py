@@ -41,24 +41,16 @@ def mix_of(text: str) -> dict[str, float]:
 
 
 def poisson(
-    mix: Mapping[str, float],
-    demands: Mapping[str, Demand],
-    *,
-    gpus: int,
-    load: float,
-    life: float,
-    number: int,
-    seed: int,
+    mix: Mapping[str, float], demands: Mapping[str, Demand], *, held: float, life: float, number: int, seed: int
 ) -> list[Request]:
     """Random requests: exponential times between them, and exponential lives.
 
-    :param gpus: the GPUs of the fleet.
-    :param load: the GPUs that the requests would hold on average if none were refused, as a part of ``gpus``.
+    :param held: the GPUs that the requests would hold on average if none were refused.
     :param life: the mean life of an instance.
     """
     names, parts = list(mix), list(mix.values())
     mean = sum(demands[name].count * part for name, part in mix.items()) / sum(parts)
-    rate = load * gpus / (mean * life)
+    rate = held / (mean * life)
     source = random.Random(seed)  # noqa: S311 - a simulation, which must be repeatable
     time = 0.0
     requests = []

@@ -36,7 +36,7 @@ DEMANDS = {f"g{count}": demand(count) for count in (1, 2, 4, 8)}
 
 
 def requests(load: float, number: int = 1500) -> list[Request]:
-    return poisson(MIX, DEMANDS, gpus=256, load=load, life=100, number=number, seed=1)
+    return poisson(MIX, DEMANDS, held=256 * load, life=100, number=number, seed=1)
 
 
 def outcome(stream: list[Request], pci: float) -> Outcome:

@@ -26,7 +26,7 @@ def test_a_malformed_mix_is_refused(text: str) -> None:
 
 
 def test_the_parts_of_a_mix_are_those_of_the_requests() -> None:
-    stream = poisson({"g1": 3, "g:8": 1}, DEMANDS, gpus=8, load=1, life=10, number=4000, seed=7)
+    stream = poisson({"g1": 3, "g:8": 1}, DEMANDS, held=8, life=10, number=4000, seed=7)
     assert sum(request.demand.flavor == "g1" for request in stream) / 4000 == pytest.approx(0.75, abs=0.03)
     assert [request.time for request in stream] == sorted(request.time for request in stream)
 
@@ -42,7 +42,7 @@ def test_flavors_of_a_stream_are_sorted_by_their_gpus() -> None:
 
 @pytest.mark.parametrize("load", [0.3, 0.9])
 def test_the_offered_load_is_that_of_the_stream(load: float) -> None:
-    stream = poisson({"g1": 3, "g:8": 1}, DEMANDS, gpus=256, load=load, life=100, number=8000, seed=1)
+    stream = poisson({"g1": 3, "g:8": 1}, DEMANDS, held=256 * load, life=100, number=8000, seed=1)
     offered = sum(request.demand.count * request.life for request in stream) / stream[-1].time
     assert offered / 256 == pytest.approx(load, rel=0.1)
 
