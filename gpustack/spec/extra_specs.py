@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from gpustack.base.by_key import sums
+
 ALIAS = "pci_passthrough:alias"
 AFFINITY = "hw:pci_numa_affinity_policy"
 NUMA_NODES = "hw:numa_nodes"
@@ -32,11 +34,7 @@ def parse_alias(value: str) -> dict[str, int]:
 
     Malformed parts are ignored.
     """
-    counts: dict[str, int] = {}
-    for name, count in alias_parts(value):
-        if name and count is not None:
-            counts[name] = counts.get(name, 0) + max(count, 0)
-    return counts
+    return sums((name, max(count, 0)) for name, count in alias_parts(value) if name and count is not None)
 
 
 def alias_parts(value: str) -> list[tuple[str, int | None]]:

@@ -382,10 +382,8 @@ def _quirks(host: Host, gpu: Gpu, *, switched: bool) -> Iterator[Finding]:
     for quirk in _known_quirks(host, gpu.main):
         if (quirk.key == "nvswitch" and switched) or (quirk.key == "coherent-memory" and has_variant):
             continue  # NVSWITCH_FABRIC or BOUND_TO_VARIANT_DRIVER reports it
-        if quirk.key in _RESET_QUIRKS:
-            code, severity = Code.RESET_DEFECT, None
-        else:
-            code, severity = Code.CARD_NOTE, Severity.WARNING if quirk.key in _GRAVE_QUIRKS else None
+        code = Code.RESET_DEFECT if quirk.key in _RESET_QUIRKS else Code.CARD_NOTE
+        severity = Severity.WARNING if quirk.key in _GRAVE_QUIRKS else None
         yield finding(code, place=place_of(host, gpu), severity=severity, title=quirk.title, advice=quirk.remedy)
 
 
