@@ -78,13 +78,8 @@ class SshOptions:
     def of_host(self, name: str) -> SshOptions:
         """The options with those of the inventory for one host."""
         own = self.settings(name)
-        return replace(
-            self,
-            user=self.user or own.user,
-            port=self.port or own.port,
-            identity=self.identity or own.identity,
-            sudo=self.sudo or own.sudo,
-        )
+        both = {name: getattr(self, name) or getattr(own, name) for name in ("user", "port", "identity", "sudo")}
+        return replace(self, **both)
 
 
 @dataclass(frozen=True, kw_only=True)
