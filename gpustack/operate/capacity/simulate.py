@@ -122,13 +122,8 @@ def simulate(
         tally.requests += 1
         tally.refused += refused
         tally.fragmented += refused and fleet.free >= request.demand.count
-    names = [demand.flavor for demand in flavors(requests)]
-    return Outcome(
-        setting=setting,
-        tallies={name: tallies[name] for name in names if name in tallies},
-        use=fleet.mean(1),
-        fragments=fleet.mean(2),
-    )
+    by_size = {demand.flavor: tallies[demand.flavor] for demand in flavors(requests) if demand.flavor in tallies}
+    return Outcome(setting=setting, tallies=by_size, use=fleet.mean(1), fragments=fleet.mean(2))
 
 
 class _Fleet:

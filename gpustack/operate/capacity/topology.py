@@ -114,17 +114,18 @@ def processors_of(request: BootRequest) -> Processors:
     requested, threads = _policy(request), _threads(request)
     emulator = request.specs.get("hw:emulator_threads_policy", "")
     allowed("hw:emulator_threads_policy", emulator, {"isolate", "share"})
+    isolated = emulator == "isolate"
     shared, pinned = request.resource("VCPU"), request.resource("PCPU")
     policy = requested
     if (shared or pinned) and (requested or (shared and pinned)):
         raise FlavorRefusedError("resources:VCPU, resources:PCPU and hw:cpu_policy exclude each other")
-    if pinned and pinned != request.vcpus + (emulator == "isolate"):
+    if pinned and pinned != request.vcpus + isolated:
         raise FlavorRefusedError(f"resources:PCPU is {pinned}, with {counted(request.vcpus, 'vCPU')}")
     if shared or pinned:
         policy = "dedicated" if pinned else "shared"
     mask = _mask(request, request.specs.get("hw:cpu_dedicated_mask", ""))
     realtime = _realtime(request, emulator)
-    if policy in ("", "shared") and (threads or _trait(request) or emulator == "isolate" or mask or realtime):
+    if policy in ("", "shared") and (threads or _trait(request) or isolated or mask or realtime):
         raise FlavorRefusedError("policies for threads, the emulator, a mask and real time need dedicated processors")
     if policy == "dedicated" and mask:
         raise FlavorRefusedError("hw:cpu_dedicated_mask needs hw:cpu_policy=mixed")
@@ -133,11 +134,7 @@ def processors_of(request: BootRequest) -> Processors:
     every = frozenset(range(request.vcpus))
     dedicated = every if policy == "dedicated" else mask or realtime if policy == "mixed" else frozenset[int]()
     return Processors(
-        requested=requested,
-        policy=policy or "shared",
-        threads=threads,
-        dedicated=dedicated,
-        isolated=emulator == "isolate",
+        requested=requested, policy=policy or "shared", threads=threads, dedicated=dedicated, isolated=isolated
     )
 
 
