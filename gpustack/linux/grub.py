@@ -175,12 +175,8 @@ def _evaluated(texts: tuple[tuple[str, str], ...], bash: bool) -> Defaults:
             state.give_up(path, 1, _BOM, None)
             break
         state.run(path, files[path])
-    return Defaults(
-        values=state.values,
-        unevaluated=tuple(state.unevaluated),
-        otherwise=state.otherwise,
-        tuned=_tuned(files.get(TUNED)),
-    )
+    unevaluated, tuned = tuple(state.unevaluated), _tuned(files.get(TUNED))
+    return Defaults(values=state.values, unevaluated=unevaluated, otherwise=state.otherwise, tuned=tuned)
 
 
 def _tuned(text: str | None) -> tuple[Piece, ...] | None:

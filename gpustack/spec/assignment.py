@@ -180,14 +180,9 @@ def mediated_cards(spec: Spec, host: Host) -> tuple[MediatedCard, ...]:
         if is_card and name != beside[0]:
             continue
         parts = (card,) if is_card else host.virtual.get(card.address, ())[first:][: vgpu.count]
+        count = vgpu.count if is_card else 1
         of_card = [
-            MediatedCard(
-                function=part,
-                model=name,
-                type=kind,
-                count=vgpu.count if is_card else 1,
-                resource_class=vgpu.resource_class,
-            )
+            MediatedCard(function=part, model=name, type=kind, count=count, resource_class=vgpu.resource_class)
             for part in parts
             if isinstance(kind := type_named(host, part, vgpu.type), VgpuType)
         ]

@@ -144,13 +144,9 @@ def _address_space(host: Host) -> Iterator[Finding]:
     windows = sum(function.windows for gpu in gpus(host) for function in gpu.functions)
     memory = (host.memory_mib or 0) << 20
     if bits is not None and 0 < bits <= 64 and windows + memory > 1 << bits:
+        bars, ram, space = map(size, (windows, memory, 1 << bits))
         yield finding(
-            Code.BARS_BEYOND_CPU_ADDRESSES,
-            place=host.hostname,
-            bars=size(windows),
-            memory=size(memory),
-            bits=bits,
-            space=size(1 << bits),
+            Code.BARS_BEYOND_CPU_ADDRESSES, place=host.hostname, bars=bars, memory=ram, bits=bits, space=space
         )
 
 
