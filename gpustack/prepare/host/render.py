@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Container, Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpustack.base.errors import PlanError
 from gpustack.base.files import templates
@@ -27,14 +27,9 @@ def render(arguments: Iterable[str], binding: Binding, *, dracut: bool = False) 
     files: dict[str, own_files.OwnedFile] = {}
     if arguments := tuple(arguments):
         files[own_files.GRUB] = file("kernel arguments", "grub.cfg.j2", arguments=arguments)
-    if binding.options or binding.softdeps or binding.blacklist:
-        files[own_files.MODPROBE] = file(
-            "the devices for passthrough",
-            "modprobe.conf.j2",
-            options=binding.options,
-            softdeps=binding.softdeps,
-            blacklist=binding.blacklist,
-        )
+    lines: dict[str, Any] = {name: getattr(binding, name) for name in ("options", "softdeps", "blacklist")}
+    if any(lines.values()):
+        files[own_files.MODPROBE] = file("the devices for passthrough", "modprobe.conf.j2", **lines)
     files |= _dracut(binding, files) if dracut else _initramfs_tools(binding)
     if binding.late_modules:
         why = "loads the passthrough drivers if the initramfs has not loaded them"
