@@ -104,14 +104,9 @@ def _found(verdicts: Iterable[CleanupVerdict], *, gone: bool) -> Iterator[RowVer
             continue
         of_rows = {row.address.lower() for row in verdict.rows}
         of_provider = verdict.allocation.addresses.split() if verdict.allocation else ()
+        klass, doubt = label(verdict.klass), gone or verdict.status is _DOUBT
         for address in sorted({*of_rows, *of_provider}) or [""]:
-            yield RowVerdict(
-                klass=label(verdict.klass),
-                host=verdict.host,
-                address=address,
-                because=verdict.because,
-                doubt=gone or verdict.status is _DOUBT,
-            )
+            yield RowVerdict(klass=klass, host=verdict.host, address=address, because=verdict.because, doubt=doubt)
 
 
 def _owners(reader: CellReader, uuids: Iterable[str]) -> dict[str, Server]:
