@@ -6,6 +6,7 @@ With PCI in Placement, a move may take another device than the one that Placemen
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.base.hostnames import key, same
@@ -129,31 +130,20 @@ def _missing(index: Index, server: Server, held: int) -> Iterator[Disagreement]:
     devices = (d for d in index.reporting.get(key(server.place), ()) if d.used < d.capacity and not d.mediated)
     free = [d.address for d in devices if index.is_gpu(d.node, d.address, index.ids(d))]
     for address in free or [""]:
-        text = finding(
-            Code.ALLOCATION_MISSING,
-            place=f"{server.host} {address}".strip(),
-            server=_words(server),
-            requested=server.count,
-            held=held,
-            klass=label("Q"),
-            host=server.host,
-        )
+        text = _of_request(Code.ALLOCATION_MISSING, server.host, address, server, "Q", held=held)
         yield Disagreement(node=server.place, address=address, finding=text)
 
 
 def _at(index: Index, device: Device, code: Code, klass: str, server: Server, **values: str | int) -> Disagreement:
     host = index.host_of(device.node)
-    text = finding(
-        code,
-        place=f"{host} {device.address}",
-        server=_words(server),
-        requested=server.count,
-        klass=label(klass),
-        host=host,
-        severity=None,
-        **values,
-    )
+    text = _of_request(code, host, device.address, server, klass, **values)
     return Disagreement(node=device.node, address=device.address, finding=text)
+
+
+def _of_request(code: Code, host: str, address: str, server: Server, klass: str, **values: str | int) -> Finding:
+    """A finding about an instance whose allocations are not what it requested."""
+    known: dict[str, Any] = {"server": _words(server), "requested": server.count, "klass": label(klass), **values}
+    return finding(code, place=f"{host} {address}".strip(), host=host, **known)
 
 
 def _words(server: Server) -> str:
@@ -192,23 +182,19 @@ def _facts(index: Index) -> Iterator[Disagreement]:
     for node, address, ids, virtual in offered:
         if (host := index.facts(node)) is None:
             continue
-        place = f"{index.host_of(node)} {address}"
-        function = host.functions.get(address)
+        name, function = index.host_of(node), host.functions.get(address)
         # A device of Placement is a function, or stands for the virtual functions of a physical one.
         parts = host.virtual.get(address, ())
         if function is None or (ids != ("", "") and ids not in {(f.vendor, f.product) for f in (function, *parts)}):
             present = f"the host has {function.ids} there" if function else "the host has no device there"
+            expected = ":".join(filter(None, ids)) or "a device"
+            place, klass = f"{name} {address}", label("O")
             text = finding(
-                Code.GPU_NOT_ON_HOST,
-                place=place,
-                klass=label("O"),
-                host=index.host_of(node),
-                present=present,
-                expected=":".join(filter(None, ids)) or "a device",
+                Code.GPU_NOT_ON_HOST, place=place, klass=klass, host=name, present=present, expected=expected
             )
             yield Disagreement(node=node, address=address, finding=text)
         elif not virtual and index.is_gpu(node, address, ids) and (verdict := index.verdict(node, address)):
-            for text in _reasons(verdict, place, function.driver):
+            for text in _reasons(verdict, f"{name} {address}", function.driver):
                 yield Disagreement(node=node, address=address, finding=text, breaks=False)
 
 
