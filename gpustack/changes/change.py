@@ -155,14 +155,8 @@ class CloudChange(Operation):
     def to_record(self) -> dict[str, Any]:
         """The change as a journal holds it."""
         equal = {name: getattr(self, name) for name in _EQUAL}
-        return {
-            "key": self.key,
-            "kind": self.object_kind,
-            **equal,
-            "needs": list(self.needs),
-            "after": list(self.after),
-            "about": dict(self.about),
-        }
+        others = {name: list(getattr(self, name)) for name in ("needs", "after")}
+        return {"key": self.key, "kind": self.object_kind, **equal, **others, "about": dict(self.about)}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Self:
