@@ -113,15 +113,9 @@ def _vgpus_differ(
     index: Index, devices: Sequence[Device], owner: str, uuid: str, requested: int, now: str, held: str
 ) -> Disagreement:
     device = devices[0] if devices else None
-    text = finding(
-        Code.VGPU_ALLOCATION_DIFFERS,
-        place=f"{index.host_of(device.node)} {device.address}" if device else now,
-        server=owner,
-        server_id=uuid,
-        requested=requested,
-        now=now,
-        held=held,
-    )
+    place = f"{index.host_of(device.node)} {device.address}" if device else now
+    values: dict[str, Any] = {"server": owner, "server_id": uuid, "requested": requested, "now": now, "held": held}
+    text = finding(Code.VGPU_ALLOCATION_DIFFERS, place=place, **values)
     return Disagreement(node=device.node if device else now, address="", finding=text, breaks=False)
 
 
