@@ -306,12 +306,8 @@ def enforced(count: CountedBy, release: Release, placement: Placement) -> tuple[
 
 def gaps(count: CountedBy, release: Release, placement: Placement) -> Iterator[Finding]:
     """Findings about boots and resizes that Nova does not check."""
+    place, since = f"Nova {release}", releases.first_with(FIRST)
     for check in enforced(count, release, placement):
         if check.effect == "none" and check.operation != "unshelve":
-            yield finding(
-                Code.QUOTA_NOT_ENFORCED,
-                place=f"Nova {release}",
-                operation=check.operation,
-                effect=check.text,
-                since=releases.first_with(FIRST),
-            )
+            operation, effect = check.operation, check.text
+            yield finding(Code.QUOTA_NOT_ENFORCED, place=place, operation=operation, effect=effect, since=since)
