@@ -6,7 +6,7 @@ after that. So an interruption leaves no flavor that somebody can use and that i
 
 import re
 import uuid
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -278,30 +278,29 @@ def with_projects(api: Flavors, changes: Iterable[CloudChange]) -> tuple[CloudCh
     )
 
 
-def _changes(operation: FlavorOperation) -> list[CloudChange]:
-    if isinstance(operation, ChangeFlavor):
-        return _modification(operation)
-    if isinstance(operation, DeleteFlavor):
-        flavor = operation.flavor
-        seen = _value(flavor)
-        about = {"force": "yes"} if operation.force else {}
-        about |= {_RESTORED: str(flavor.rxtx_factor)} if flavor.rxtx_factor != 1.0 else {}
-        return [FlavorChange(why=operation.why, id=flavor.id, name=flavor.name, seen=seen, wanted=None, about=about)]
-    return _creation(operation)
+def _changes(operation: FlavorOperation) -> Iterator[CloudChange]:
+    match operation:
+        case ChangeFlavor():
+            yield from _modification(operation)
+        case DeleteFlavor(why=why, flavor=flavor, force=force):
+            about = {"force": "yes"} if force else {}
+            about |= {_RESTORED: str(flavor.rxtx_factor)} if flavor.rxtx_factor != 1.0 else {}
+            yield FlavorChange(why=why, id=flavor.id, name=flavor.name, seen=_value(flavor), wanted=None, about=about)
+        case _:
+            yield from _creation(operation)
 
 
-def _creation(operation: FlavorOperation) -> list[CloudChange]:
+def _creation(operation: FlavorOperation) -> Iterator[CloudChange]:
     flavor = operation.flavor
     new, value = flavor.id or str(uuid.uuid4()), _value(flavor, marked=not flavor.access)
     about = {"chosen": "yes"} if flavor.id else {}
-    change = FlavorChange(why=operation.why, id=new, name=operation.name, seen=None, wanted=value, about=about)
-    if not flavor.access:
-        return [change]
-    return [change, _access(operation, new, flavor.access, marks=(flavor.extra_specs.get(ACCESS), None))]
+    yield FlavorChange(why=operation.why, id=new, name=operation.name, seen=None, wanted=value, about=about)
+    if flavor.access:
+        mark = flavor.extra_specs.get(ACCESS)
+        yield _access(operation, new, dict.fromkeys(sorted(flavor.access), True), (mark, None))
 
 
-def _modification(operation: ChangeFlavor) -> list[CloudChange]:
-    made: list[CloudChange] = []
+def _modification(operation: ChangeFlavor) -> Iterator[CloudChange]:
     before, flavor, grant, revoke = operation.before, operation.flavor, operation.grant, operation.revoke
     specs: dict[str, str | None] = {**dict.fromkeys(operation.unset_specs), **operation.set_specs}
     mark, former = (state.extra_specs.get(ACCESS) for state in (flavor, before))
@@ -312,25 +311,18 @@ def _modification(operation: ChangeFlavor) -> list[CloudChange]:
     if flavor.description != before.description:
         wanted["description"], seen["description"] = flavor.description, before.description
     if wanted:
-        made.append(FlavorChange(why=operation.why, id=flavor.id, name=flavor.name, seen=seen, wanted=wanted))
+        yield FlavorChange(why=operation.why, id=flavor.id, name=flavor.name, seen=seen, wanted=wanted)
     between = ACCESS_CHANGES if grant and revoke else None
     if grant:
-        made.append(_access(operation, flavor.id, grant, marks=(between or mark, former)))
+        yield _access(operation, flavor.id, dict.fromkeys(sorted(grant), True), (between or mark, former))
     if revoke:
-        made.append(_access(operation, flavor.id, (), revoke, marks=(mark, between or former)))
-    return made
+        yield _access(operation, flavor.id, dict.fromkeys(sorted(revoke), False), (mark, between or former))
 
 
 def _access(
-    operation: FlavorOperation,
-    flavor: str,
-    grant: Collection[str],
-    revoke: Collection[str] = (),
-    *,
-    marks: tuple[str | None, str | None],
+    operation: FlavorOperation, flavor: str, wanted: Mapping[str, bool], marks: tuple[str | None, str | None]
 ) -> AccessChange:
     """The change of projects; ``marks`` are the access marks after it and before it."""
-    wanted = {**dict.fromkeys(sorted(grant), True), **dict.fromkeys(sorted(revoke), False)}
     return AccessChange(
         why=operation.why,
         id=flavor,
