@@ -48,12 +48,8 @@ class PlanCommand(OpenStackCommand):
         options = vars(parsed_args)
         hosts = snapshot_hosts(parsed_args, self.report) if options.get("snapshot") else None
         spec = self._spec = load_spec(parsed_args.spec, hosts or ())
-        flavors = FlavorChoices(
-            adopt=options.get("adopt", False),
-            replace=frozenset(options.get("replace", ())),
-            prune=parsed_args.prune,
-            check_access=options.get("check_access", False),
-        )
+        flags = {name: options.get(name, False) for name in ("adopt", "prune", "check_access")}
+        flavors = FlavorChoices(**flags, replace=frozenset(options.get("replace", ())))
         choices = CloudChoices(
             groups=self.groups(parsed_args),
             prune=parsed_args.prune,

@@ -101,13 +101,8 @@ gpustack why flavor g1.k4200.8 --project research --image ubuntu --count 4 --exi
         option(parser, "--count N", "the wanted instances", type=positive, default=1)
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
-        question = FlavorQuestion(
-            name=parsed_args.name,
-            project=parsed_args.project or "",
-            image=parsed_args.image or "",
-            zone=parsed_args.availability_zone,
-            host=parsed_args.host or "",
-        )
+        named = {name: getattr(parsed_args, name) or "" for name in ("name", "project", "image", "host")}
+        question = FlavorQuestion(**named, zone=parsed_args.availability_zone)
         with counting(self, "asking Nova and Placement") as progress:
             sources = self.sources(parsed_args, progress=progress)
             self._answer = answer(self.connection(parsed_args), question, sources)
