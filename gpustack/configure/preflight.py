@@ -75,6 +75,9 @@ def _release_findings(spec: Spec, targets: _ByModel, release: Release, placement
         option = SWITCHES[placement]
         if not option.known_to(release):
             yield missing("nova.placement", f"placement: {placement} ([{option.group}] {option.name})", option.since)
+    isolation = releases.option("scheduler/enable_isolated_aggregate_filtering")
+    if spec.tenancy is not None and spec.tenancy.isolates and not isolation.known_to(release):
+        yield missing("tenancy", f"isolated: true ([scheduler] {isolation.name})", isolation.since)
     of_alias, of_spec = releases.keys("alias"), releases.keys("device_spec")
     for name, model in spec.models.items():
         place = f"models.{name}"

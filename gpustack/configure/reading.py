@@ -1,13 +1,18 @@
 """Read the configurations of a command line: files of Nova, and the YAML files of deployment tools."""
 
 from collections import ChainMap
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gpustack.base.errors import NovaConfigError, TemplateError
+from gpustack.base.errors import NothingThereError, NovaConfigError, TemplateError
+from gpustack.base.files import read_text
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.configure.sources import Source, read_sources, split
+from gpustack.nova_options.markers import has_ours
+
+_RESOURCES = ("controlplane.yaml", "dataplane.yaml", "gpustack-*.yaml")
+"""The files for RHOSO and OpenStack-Helm."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +34,7 @@ def read(arguments: Sequence[str]) -> Read:
     for argument in arguments:
         try:
             of_tool = _of_tool(argument, unread)
-            sources += read_sources([argument]) if of_tool is None else of_tool
+            sources += _plain(argument, unread) if of_tool is None else of_tool
         except TemplateError as error:
             unread.append(finding(Code.JINJA_TEMPLATE, place=error.where or argument, what=error.what))
         except NovaConfigError as error:
@@ -73,26 +78,63 @@ def _of_tool(argument: str, unread: list[Finding]) -> list[Source] | None:
     variables = {path: dict(ChainMap(*documents(path, base_60=True))) for path in paths}
     found += openstack_ansible.sources(variables, services)
     unread += openstack_ansible.unknown(variables)
-    found = [source for source in found if source.configuration.settings]
+    own = {str(path) for path in paths if has_ours(read_text(path))}
+    found = [_with_own(source, own) for source in found if source.configuration.settings]
     if not found and len(unread) == known:
         problem = "no settings of Nova for RHOSO, OpenStack-Helm or OpenStack-Ansible"
         raise NovaConfigError(problem, where=text, remedy="name the nova.conf that the deployment tool makes of it")
     return found
 
 
+def _with_own(source: Source, own: Set[str]) -> Source:
+    """A configuration whose settings in gpustack's files are marked."""
+    settings = tuple(replace(s, ours=s.ours or s.file in own) for s in source.configuration.settings)
+    return replace(source, configuration=replace(source.configuration, settings=settings))
+
+
 def _rendered(directory: Path, unread: list[Finding]) -> list[Source]:
+    """The files of ``gpustack nova render`` in the usual directories below a directory, which may be one of these."""
     from gpustack.configure.deployment import kolla, openstack_ansible, openstack_helm, rhoso
 
     if directory.name in ("", ".."):
         directory = directory.resolve()  # the overrides for all are above those for Nova
+    usual = ["nova", kolla.DIRECTORY[1:], kolla.KAYOBE_DIRECTORY, openstack_ansible.DIRECTORY[1:]]
+    places = [directory, *(directory / name for name in (*usual, rhoso.DIRECTORY, openstack_helm.DIRECTORY))]
+    return _in_places([*places, *(file.parent for file in _own_files(directory, "*/nova-*.conf"))], unread)
+
+
+def _plain(argument: str, unread: list[Finding]) -> Sequence[Source]:
+    """Files of Nova, or else those of ``gpustack nova render --path`` below a directory."""
+    from gpustack.configure.deployment import openstack_ansible
+
+    try:
+        return read_sources([argument])
+    except NothingThereError:
+        names = (*_RESOURCES, "nova-*.conf")
+        files = _own_files(Path(argument), *(f"**/{name}" for name in names))
+        of_variables = _own_files(Path(argument), f"**/group_vars/*/{openstack_ansible.FILE}")
+        places = {*(file.parent for file in files), *(file.parents[2] for file in of_variables)}
+        if not (found := _in_places(sorted(places), unread)):
+            raise
+        return found
+
+
+def _in_places(places: Sequence[Path], unread: list[Finding]) -> list[Source]:
+    """The files for kolla-ansible, RHOSO, OpenStack-Helm and OpenStack-Ansible in these directories."""
+    from gpustack.configure.deployment import kolla, openstack_ansible
+
     found: list[Source] = []
-    for below in (directory, directory / "nova", directory / kolla.DIRECTORY[1:], directory / kolla.KAYOBE_DIRECTORY):
-        if kolla.has_overrides(below):
-            sources, findings = kolla.inspected(below, kolla.layers(below.resolve()), own=True)
+    for place in dict.fromkeys(places):
+        if kolla.has_overrides(place):
+            sources, findings = kolla.inspected(place, kolla.layers(place.resolve()), own=True)
             found, unread[:] = [*found, *sources], [*unread, *findings]
-    files = [
-        str(file) for name in (rhoso.DIRECTORY, openstack_helm.DIRECTORY) for file in directory.glob(f"{name}/*.yaml")
-    ]
-    for argument in (*sorted(files), *openstack_ansible.arguments(directory / openstack_ansible.DIRECTORY[1:])):
-        found += _of_tool(argument, unread) or []
+        files = sorted(map(str, place.glob("*.yaml"))) if any(_own_files(place, *_RESOURCES)) else ()
+        for argument in (*files, *openstack_ansible.arguments(place)):
+            found += _of_tool(argument, unread) or []
     return found
+
+
+def _own_files(directory: Path, *patterns: str) -> Iterator[Path]:
+    """The files of gpustack that match patterns below a directory."""
+    files = (file for pattern in patterns for file in directory.glob(pattern) if file.is_file())
+    return (file for file in files if has_ours(read_text(file, errors="replace")))

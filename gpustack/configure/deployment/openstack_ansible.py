@@ -207,8 +207,11 @@ def arguments(directory: Path) -> Iterator[str]:
 
 
 def unknown(files: Mapping[Path, Mapping[str, Any]]) -> Iterator[Finding]:
-    """Overrides whose options are not known, because all of them or a section is a Jinja expression."""
+    """Text instead of a list of filters, and overrides that are unknown because a part is a Jinja expression."""
     for path, variables in files.items():
+        for name in (_FILTERS, _FILTERS_OF_ROLE):
+            if (value := variables.get(name)) and not (isinstance(value, list) or _is_jinja(value)):
+                yield finding(Code.FILTERS_NOT_A_LIST, place=str(path), name=name, listed=_joined(value))
         for name in (_OVERRIDES, _PLACEMENT_OVERRIDES):
             value = variables.get(name)
             if any(map(_is_jinja, value.values() if isinstance(value, dict) else [value])):
@@ -240,10 +243,9 @@ def _role_lines(variables: Mapping[str, Any]) -> Iterator[tuple[str, str, str, s
             values = [item if isinstance(item, str) else json.dumps(item, default=str) for item in items]
         if name != "passthrough_whitelist" or "nova_device_spec" not in variables:  # the default of this one
             yield "", "pci", name, variable, values
-    lists = variables.get(_FILTERS_OF_ROLE, _DEFAULT_FILTERS.split(",")), variables.get(_FILTERS) or []
+    lists = variables.get(_FILTERS_OF_ROLE, _DEFAULT_FILTERS), variables.get(_FILTERS) or []
     if given := [name for name in (_FILTERS, _FILTERS_OF_ROLE) if name in variables]:
-        known = all(isinstance(part, list) for part in lists)
-        listed = ",".join(str(name) for part in lists for name in part) if known else "{{ … }}"
+        listed = "{{ … }}" if any(map(_is_jinja, lists)) else ",".join(filter(None, map(_joined, lists)))
         yield "scheduler", "filter_scheduler", "enabled_filters", given[0], [listed]
     variable = _MDEV_TYPES if _MDEV_TYPES in variables else "nova_enabled_vgpu_types"
     if types := [entry for entry in entries(variables, variable) if isinstance(entry, dict)]:

@@ -202,21 +202,29 @@ def sources(path: Path, document: Mapping[str, Any], *, own: bool = False) -> It
 
     :param own: whether to read gpustack's drop-in too, whose first line lists its hosts.
     """
-    for key, text in _data(path, document):
-        if key == KEY and own:
-            place = f"{path}:{mapping(document, 'metadata').get('name')}:{key}"
-            yield replace(_source("compute", place, text), hosts=_hosts(text.partition("\n")[0]))
-        elif fnmatch.fnmatch(key, PATTERN) and key != KEY:
-            yield _source("compute", f"{path}:{key}", text)
+    data = sorted(_data(path, document))
+    texts = {key: text for key, text in data if fnmatch.fnmatch(key, PATTERN) and (own or key != KEY)}
+    if KEY in texts:
+        yield _own_source(f"{path}:{mapping(document, 'metadata').get('name')}", texts)
+    elif texts:  # nova-compute gets all of them
+        yield _source("compute", {f"{path}:{key}": text for key, text in texts.items()})
     if text := _custom([document], _PLACEMENT):
-        yield _source(PLACEMENT, f"{path}:{'.'.join(_PLACEMENT)}", text)
+        yield _source(PLACEMENT, {f"{path}:{'.'.join(_PLACEMENT)}": text})
     template = _template_of(document)
     for service in CONTROL:
         for keys in _keys(service, _cells(template)):
             if text := _custom([template], keys):
                 # The conductor of cell0 is the one above the cells (nova-operator, NovaConductorSpec).
                 reader = SUPER_CONDUCTOR if "cell0" in keys else service
-                yield _source(service, f"{path}:{'.'.join(keys)}", text, reader)
+                yield _source(service, {f"{path}:{'.'.join(keys)}": text}, reader)
+
+
+def _own_source(resource: str, texts: Mapping[str, str]) -> Source:
+    """The configuration of gpustack's ConfigMap, which the hosts in the first line of its drop-in get."""
+    source = _source("compute", {f"{resource}:{key}": text for key, text in texts.items()})
+    settings = (replace(s, ours=s.ours or s.file == f"{resource}:{KEY}") for s in source.configuration.settings)
+    configuration = replace(source.configuration, settings=tuple(settings))
+    return replace(source, configuration=configuration, hosts=_hosts(texts[KEY].partition("\n")[0]))
 
 
 def ignored(path: Path, document: Mapping[str, Any]) -> Iterator[Finding]:
@@ -251,11 +259,14 @@ def _decoded(text: str, path: Path, key: str) -> str:
         raise NovaConfigError(what, where=f"{path}:{key}", remedy=remedy) from error
 
 
-def _source(service: str, place: str, text: str, reader: str = "") -> Source:
-    configuration = parse_files({place: text})
-    readers = (reader or service,)
+def _source(service: str, texts: Mapping[str, str], reader: str = "") -> Source:
+    """The configuration of a service.
+
+    :param texts: the texts of its drop-ins by their places.
+    """
+    label, configuration, readers = ", ".join(texts), parse_files(texts), (reader or service,)
     return Source(
-        label=place, services=(service,), configuration=configuration, named=True, readers=readers, filters=FILTERS
+        label=label, services=(service,), configuration=configuration, named=True, readers=readers, filters=FILTERS
     )
 
 

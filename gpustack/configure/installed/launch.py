@@ -4,16 +4,17 @@ NOVA is an interpreter, a virtual environment, a program of Nova (its first line
 ``podman:CONTAINER`` or ``docker:CONTAINER``.
 """
 
+import glob
 import json
 import os
 import shlex
 import subprocess
-from typing import Any, Dict
+from typing import Any, Dict, List
 
 MARK = "gpustack-nova: "
 _ENGINES = ("podman", "docker")
-DEVSTACK = {"compute": "nova-cpu.conf", "conductor": "nova_cell1.conf"}
-"""The services that DevStack starts with one file of their own."""
+_DEVSTACK = {"compute": "nova-cpu.conf", "conductor": "nova_cell*.conf"}
+"""The services that DevStack starts with one file of their own; it has a conductor for each cell."""
 _LARGEST = 1 << 20
 _ALL = ("api", "compute", "scheduler", "conductor", "super-conductor")
 
@@ -81,13 +82,16 @@ def run(nova: str, program: str, timeout: float) -> Dict[str, Any]:
     return answer
 
 
+def own_files(path: str, service: str) -> List[str]:
+    """The files of a directory with one of which DevStack starts a service."""
+    pattern = os.path.join(glob.escape(path), _DEVSTACK.get(service, ""))
+    return [file for file in sorted(glob.glob(pattern)) if os.path.isfile(file)] if service in _DEVSTACK else []
+
+
 def files_of(path, service):
-    """The files of a path that a service reads without ``--config-file`` (oslo.config, find_config_files; DevStack)."""
+    """The files of a path that a service reads without ``--config-file`` (oslo.config, find_config_files)."""
     if not os.path.isdir(path):
         return [path]
-    own = os.path.join(path, DEVSTACK.get(service, ""))
-    if os.path.isfile(own):
-        return [own]
     names = ["nova", "nova-" + service]
     main = [os.path.join(path, name + ".conf") for name in names]
     drop_ins = [file for name in names for file in _conf_files(os.path.join(path, name + ".conf.d"))]
@@ -114,12 +118,15 @@ def jobs_here(arguments):
     for argument in arguments:
         by_files = {}
         for service in argument["services"] or _ALL:
-            files = tuple(file for path in argument["paths"] for file in files_of(path, service))
-            by_files.setdefault(files, []).append(service)
-        for files, services in by_files.items():
+            paths = argument["paths"]
+            own = [(file, (file,)) for file in own_files(paths[0], service)] if len(paths) == 1 else []
+            every = tuple(file for path in paths for file in files_of(path, service))
+            for read in own or [(argument["label"], every)]:
+                by_files.setdefault(read, []).append(service)
+        for (label, files), services in by_files.items():
             texts = {file: _text(file) for file in files}
             kinds = sorted({"conductor" if service == _ALL[-1] else service for service in services})
-            job = {"label": argument["label"], "services": kinds, "readers": services, "files": texts, "sysfs": True}
+            job = {"label": label, "services": kinds, "readers": services, "files": texts, "sysfs": True}
             jobs.append(job)
     return jobs
 

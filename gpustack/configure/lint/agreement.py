@@ -42,19 +42,23 @@ def _compared(subject: LintSubject, reference: Source, other: Source) -> Iterato
     reference_aliases, aliases = _by_name(subject.aliases_of(reference)), _by_name(subject.aliases_of(other))
     for name, lines in aliases.items():
         if name not in reference_aliases:
-            yield _missing(lines[0], reference)
+            yield from _missing(lines[0], reference)
         elif difference := _difference(reference_aliases[name], lines):
             about: dict[str, Any] = {"other": reference_aliases[name][0].place, "difference": difference}
             yield finding(Code.ALIASES_DIFFER, place=lines[0].place, alias=name, **about)
     for name, lines in reference_aliases.items():
         if name not in aliases:
-            yield _missing(lines[0], other)
+            yield from _missing(lines[0], other)
 
 
-def _missing(line: AliasLine, source: Source) -> Finding:
-    """An alias that a configuration lacks; only a warning if the services of the configuration are not certain."""
-    grave = None if source.named else Severity.WARNING
-    return finding(Code.ALIAS_MISSING, place=line.place, severity=grave, alias=line.name, other=source.label)
+def _missing(line: AliasLine, source: Source) -> Iterator[Finding]:
+    """An alias that a configuration lacks; only a warning if the services of the configuration are not certain.
+
+    gpustack's drop-in has no alias of the operator: a file beside it may have it.
+    """
+    if line.setting.ours or source.configuration.overrides or not source.is_rendered:
+        grave = None if source.named else Severity.WARNING
+        yield finding(Code.ALIAS_MISSING, place=line.place, severity=grave, alias=line.name, other=source.label)
 
 
 def _by_name(lines: Sequence[AliasLine]) -> dict[str, list[AliasLine]]:

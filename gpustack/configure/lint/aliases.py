@@ -25,7 +25,7 @@ def syntax(subject: LintSubject) -> Iterator[Finding]:
 def keys(subject: LintSubject) -> Iterator[Finding]:
     """Keys and values that the release's schema refuses."""
     known = releases.keys("alias", subject.release)
-    for line in subject.aliases:
+    for line in subject.alias_lines:
         for key in line.data:
             if key in known:
                 continue

@@ -1,7 +1,6 @@
 """Checks that Nova enforces the limits of the spec, that hosts have their markers, and that hosts are reserved."""
 
 from collections.abc import Iterator
-from pathlib import PurePosixPath
 from typing import Any
 
 from gpustack.base.findings import Code, Finding, finding
@@ -9,7 +8,6 @@ from gpustack.configure.desired import ISOLATION
 from gpustack.configure.lint.subject import LintSubject, check
 from gpustack.configure.sources import FILTERS, Source, values
 from gpustack.nova_options.aggregates import BY_PROJECT
-from gpustack.nova_options.markers import DROP_IN
 from gpustack.nova_options.scheduler import CONFINED, DRIVER, UNIFIED
 
 _ENDPOINTS = frozenset(f"oslo_limit/endpoint_{name}" for name in ("id", "service_type", "service_name"))
@@ -20,7 +18,7 @@ _TITLE = "Limits of projects"
 def _checking(subject: LintSubject) -> Iterator[Source]:
     """The configurations of services that check limits; without rendered files, which lack the operator's settings."""
     for source in subject.serving("api", "conductor") if subject.limited else ():
-        if not all(PurePosixPath(file).name == DROP_IN for file in source.configuration.files):
+        if not source.is_rendered:
             yield source
 
 

@@ -188,7 +188,12 @@ class LintSubject:
 
     @cached_property
     def aliases(self) -> Sequence[AliasLine]:
-        """The aliases that nova-api and nova-compute read, without values that are not JSON objects."""
+        """The aliases that nova-api and nova-compute read, without those that have no name."""
+        return [line for line in self.alias_lines if line.name]
+
+    @cached_property
+    def alias_lines(self) -> Sequence[AliasLine]:
+        """The lines of aliases that nova-api and nova-compute read, without values that are not JSON objects."""
         lines = []
         for source in self.serving("api", "compute"):
             for setting in self.lines(source, ALIAS):

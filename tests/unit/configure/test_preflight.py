@@ -139,3 +139,12 @@ def test_a_card_of_the_same_ids_that_is_not_selected_is_refused_without_placemen
         release=release("2025.2"),
     )
     assert [code for code in codes(config) if code == "GPU302"] == expected
+
+
+@pytest.mark.parametrize(("name", "missing"), [("stein", ["tenancy"]), ("train", []), ("2025.2", [])])
+def test_isolation_is_refused_with_releases_that_lack_the_option(name: str, missing: list[str]) -> None:
+    """It was rendered, and nova-scheduler ignored it."""
+    text = f"version: 1\nmodels: {{{K4200}}}\nhosts: {{'*': [k4200]}}\nnova: {{release: '{name}'}}\n"
+    spec = parse_spec(f"{text}tenancy: {{aggregates: {{gpu: {{}}}}}}\n", "spec")
+    found = wanted(spec, [host("k4200-prepared")], release=release(name)).findings
+    assert [each.place for each in found if each.code == "GPU305"] == missing

@@ -1,13 +1,97 @@
 """Which files of a command line are those of a deployment tool, and what is reported of the others."""
 
-import pytest
+from pathlib import Path
 
+import pytest
+import yaml
+
+from gpustack.base.findings import Severity
 from gpustack.configure.installed.verdicts import job
 from gpustack.configure.lint import lint
 from gpustack.configure.lint.subject import LintSubject
 from gpustack.configure.reading import read
+from gpustack.configure.render import TOOLS
 from gpustack.configure.sources import HostNames
 from gpustack.nova_options import releases
+from gpustack.spec.load import parse_spec
+from support.nova_rendered import FPGA, HOSTS, SPEC, rendered, written
+
+EVERYTHING = f"""\
+{SPEC}flavors: {{"g{{count}}": {{model: mi300x, count: [1, 4, 8], vcpus: 8, ram: 16GiB, disk: 20GiB}}}}
+quotas: {{default: {{k4200: 1}}}}
+tenancy: {{aggregates: {{research: {{projects: [research]}}}}}}
+"""
+RELEASES = [str(release) for release in releases.releases() if release.major >= releases.release("2023.1").major]
+
+
+def findings(release: str, placement: str, *arguments: object) -> list[str]:
+    """What lint finds in the rendering of a spec with everything."""
+    text = EVERYTHING.replace("RELEASE", release).replace("PLACEMENT", placement)
+    subject = LintSubject.of_spec(parse_spec(text, "gpustack.yaml"), releases.release(release), HOSTS)
+    return [str(found) for found in lint([*map(str, arguments)], subject).findings]
+
+
+@pytest.mark.parametrize("placement", ["off", "report", "schedule"])
+@pytest.mark.parametrize("tool", TOOLS)
+def test_a_rendered_directory_has_no_findings(tmp_path, tool, placement):
+    """The quota driver is the operator's: GPU750 was reported for each tool but drop-ins."""
+    for release in RELEASES:
+        written(tmp_path / release, rendered(tmp_path, tool, release=release, placement=placement, spec=EVERYTHING))
+        assert findings(release, placement, tmp_path / release) == []
+
+
+@pytest.mark.parametrize("tool", [tool for tool in TOOLS if tool != "drop-in"])
+@pytest.mark.parametrize("directory", ["/srv/cfg/nova", "mine"])
+def test_a_directory_of_its_own_is_found(tmp_path, tool, directory):
+    """``--path`` of ``nova render``: lint found no file below the directory of ``--out``."""
+    written(tmp_path, rendered(tmp_path, tool, placement="schedule", spec=EVERYTHING, directory=directory))
+    read_services = [source.services for source in read([str(tmp_path)]).sources]
+    assert {"api", "compute", "placement"} <= {service for services in read_services for service in services}
+    for named in (tmp_path, tmp_path / directory.lstrip("/")):
+        assert findings("2025.2", "schedule", named) == []
+
+
+def test_the_directory_of_a_deployment_tool_is_read_itself(tmp_path):
+    for tool in ("openstack-ansible", "rhoso", "openstack-helm"):
+        written(tmp_path, rendered(tmp_path, tool))
+    for name in ("etc/openstack_deploy", "rhoso", "openstack-helm"):
+        assert {"api", "compute"} <= {service for s in read([str(tmp_path / name)]).sources for service in s.services}
+
+
+def config_map(path: Path, **texts: str) -> Path:
+    """A ConfigMap for nova-compute with drop-ins by their names."""
+    data = {f"{name.replace('_', '-')}-nova.conf": text for name, text in texts.items()}
+    path.write_text(yaml.safe_dump({"kind": "ConfigMap", "metadata": {"name": "nova-extra-config"}, "data": data}))
+    return path
+
+
+def test_an_alias_of_another_resource_is_not_missing_beside_rendered_ones(tmp_path):
+    """The control plane's patch repeats the operator's alias; gpustack's ConfigMap leaves it in the operator's."""
+    alias = f"[pci]\nalias = {FPGA}\n"
+    api = {"nova": {"template": {"apiServiceTemplate": {"customServiceConfig": alias}}}}
+    control = tmp_path / "control.yaml"
+    control.write_text(yaml.safe_dump({"kind": "OpenStackControlPlane", "spec": api}))
+    extra = config_map(tmp_path / "extra.yaml", a30=alias)
+    out = tmp_path / "out"
+    written(out, rendered(out, "rhoso", str(control), str(extra)))
+    assert FPGA in (out / "rhoso/controlplane.yaml").read_text()
+    found = lint([str(out)], LintSubject(release=releases.release("2025.2"))).findings
+    assert [f.code for f in found if f.severity is not Severity.INFO] == []
+    config_map(extra, a30="[pci]\nreport_in_placement = false\n")
+    missing = lint([str(control), str(extra)], LintSubject(release=releases.release("2025.2"))).findings
+    assert "GPU342" in {found.code for found in missing}
+
+
+def test_the_keys_of_a_resource_are_one_configuration(tmp_path):
+    """Each was one of its own: the alias in one of them was missing from the others."""
+    texts = {"b26": f"[pci]\nalias = {FPGA}\n", "a25": "[compute]\ncpu_shared_set = 0-3\n"}
+    file = config_map(tmp_path / "extra.yaml", **texts)
+    (source,) = read([str(file)]).sources
+    assert source.configuration.files == (f"{file}:a25-nova.conf", f"{file}:b26-nova.conf")
+    assert [setting.place for setting in source.configuration.settings] == [
+        f"{file}:a25-nova.conf:2",
+        f"{file}:b26-nova.conf:2",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -114,6 +198,16 @@ def test_devstack_starts_nova_compute_with_a_file_of_its_own(tmp_path):
     assert files["super-conductor"] == (str(tmp_path / "nova.conf"),)
     assert files["compute"] == (str(tmp_path / "nova-cpu.conf"),)
     assert files["api"] == (str(tmp_path / "nova.conf"),)
+
+
+@pytest.mark.parametrize("prefix", ["", "conductor="])
+def test_devstack_starts_a_conductor_for_each_cell(tmp_path, prefix):
+    for name in ("nova.conf", "nova_cell1.conf", "nova_cell2.conf"):
+        (tmp_path / name).write_text("[DEFAULT]\n")
+    conductors = [s for s in read([f"{prefix}{tmp_path}"]).sources if "conductor" in s.readers]
+    cells = [str(tmp_path / f"nova_cell{number}.conf") for number in (1, 2)]
+    assert [(s.label, *s.configuration.files) for s in conductors] == [(cell, cell) for cell in cells]
+    assert [read([cell]).sources[0].services for cell in cells] == [("conductor",)] * 2
 
 
 def test_overrides_of_kolla_ansible_are_read_by_their_parent(tmp_path):

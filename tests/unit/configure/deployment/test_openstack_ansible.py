@@ -246,6 +246,22 @@ def test_variables_become_the_lines_that_the_role_writes(tmp_path, text, expecte
     assert settings(tmp_path, user_variables=text) == ({ALL: expected} if of_all else expected)
 
 
+@pytest.mark.parametrize("name", ["nova_scheduler_extra_filters", "nova_scheduler_default_filters"])
+@pytest.mark.parametrize(
+    ("value", "expected"), [("A,PciPassthroughFilter", ["GPU378"]), ("'{{ mine }}'", ["GPU372"]), ("[A]", [])]
+)
+def test_text_in_place_of_a_list_of_filters(tmp_path, name, value, expected):
+    """os_nova adds the two lists: a playbook with text fails. It was reported as an expression of Jinja."""
+    file = tmp_path / "user_variables.yml"
+    file.write_text(f"{name}: {value}\n")
+    found = lint([f"scheduler={file}"], LintSubject(release=releases.release("2025.2"))).findings
+    by_code = {f.code: f.remedy for f in found}
+    assert [code for code in ("GPU372", "GPU378") if code in by_code] == expected
+    if "GPU378" in expected:
+        assert by_code["GPU378"] == f"write {name}: [A,PciPassthroughFilter]"
+        assert yaml.safe_load(by_code["GPU378"].removeprefix("write ")) == {name: ["A", "PciPassthroughFilter"]}
+
+
 @pytest.mark.parametrize("value", ["'{{ mine }}'", "{pci: '{{ mine }}', api: {max_limit: 5}}"])
 def test_overrides_that_are_expressions_are_reported(tmp_path, value):
     file = tmp_path / "user_variables.yml"

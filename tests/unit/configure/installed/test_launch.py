@@ -57,6 +57,19 @@ def test_modules_of_the_current_directory_are_not_imported(tmp_path: Path, monke
     assert launch.run(sys.executable, f"import json\n{ANSWER}", 60) == {"version": "32.2.1", "answers": []}
 
 
+def test_each_cell_of_devstack_is_a_job(tmp_path: Path) -> None:
+    for name in ("nova.conf", "nova-cpu.conf", "nova_cell1.conf", "nova_cell2.conf"):
+        (tmp_path / name).write_text("[DEFAULT]\n")
+    jobs = launch.jobs_here([{"label": str(tmp_path), "services": (), "paths": [str(tmp_path)]}])
+    found = {(entry["label"], *entry["readers"]): [*entry["files"]] for entry in jobs}
+    assert found == {
+        (source.label, *source.readers): [*source.configuration.files] for source in read_sources([str(tmp_path)])
+    }
+    assert [name for name in found if name[1:] == ("conductor",)] == [
+        (str(tmp_path / f"nova_cell{number}.conf"), "conductor") for number in (1, 2)
+    ]
+
+
 @pytest.mark.parametrize("module", [launch, program, start])
 def test_the_programs_are_python_3_6(module):
     """They run on the Python of old distributions."""
