@@ -48,7 +48,10 @@ def doubts(
     yield from _fact_findings(spec, hosts, {*mediated, *targets})
     yield from _alias_findings(spec, targets, placement)
     yield from _selection_findings(spec, targets, mediated, placement)
-    yield from _placement_findings(placement)
+    if placement != "off":
+        yield finding(Code.PLACEMENT_REPORT_IRREVERSIBLE, place="[pci] report_in_placement")
+    if placement == "schedule":
+        yield finding(Code.PCI_IN_PLACEMENT_LAST, place="[filter_scheduler] pci_in_placement")
     yield from _candidate_findings(counts, release, placement)
 
 
@@ -170,15 +173,6 @@ def _alike(spec: Spec, by_alias: Mapping[str, Sequence[str]], placement: Placeme
             if other_alias != alias:
                 place, ids, pair = f"alias {alias}", ":".join(model.ids), f"{other} and {name}"
                 yield finding(Code.ALIASES_WITH_SAME_CARDS, place=place, ids=ids, models=pair, other=other_alias)
-
-
-def _placement_findings(placement: Placement) -> Iterator[Finding]:
-    """Prerequisites of PCI in Placement: its order of rollout, its irreversibility, its limits."""
-    if placement == "off":
-        return
-    yield finding(Code.PLACEMENT_REPORT_IRREVERSIBLE, place="[pci] report_in_placement")
-    if placement == "schedule":
-        yield finding(Code.PCI_IN_PLACEMENT_LAST, place="[filter_scheduler] pci_in_placement")
 
 
 def _candidate_findings(counts: Requested, release: Release, placement: Placement) -> Iterator[Finding]:

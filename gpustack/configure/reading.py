@@ -1,13 +1,16 @@
 """Read the configurations of a command line: files of Nova, and the YAML files of deployment tools."""
 
 from collections import ChainMap
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from gpustack.base.errors import NothingThereError, NovaConfigError, TemplateError
-from gpustack.base.files import read_text
+from gpustack.base.errors import NovaConfigError, TemplateError
+from gpustack.base.files import file_errors, read_text
 from gpustack.base.findings import Code, Finding, finding
+from gpustack.configure.deployment import kolla, openstack_ansible, openstack_helm, rhoso
+from gpustack.configure.rendered import documents
 from gpustack.configure.sources import Source, read_sources, split
 from gpustack.nova_options.markers import has_ours
 
@@ -34,31 +37,23 @@ def read(arguments: Sequence[str]) -> Read:
     for argument in arguments:
         try:
             of_tool = _of_tool(argument, unread)
-            sources += _plain(argument, unread) if of_tool is None else of_tool
+            sources += read_sources([argument]) if of_tool is None else of_tool
         except TemplateError as error:
             unread.append(finding(Code.JINJA_TEMPLATE, place=error.where or argument, what=error.what))
         except NovaConfigError as error:
-            unread.append(
-                finding(
-                    Code.NOVA_FILE_UNREADABLE,
-                    place=error.where or argument,
-                    error=error.what,
-                    remedy=error.remedy or "check the path",
-                )
-            )
+            about: dict[str, Any] = {"error": error.what, "remedy": error.remedy or "check the path"}
+            unread.append(finding(Code.NOVA_FILE_UNREADABLE, place=error.where or argument, **about))
     return Read(sources=tuple(sources), unread=tuple(unread))
 
 
 def _of_tool(argument: str, unread: list[Finding]) -> list[Source] | None:
     """The configurations in YAML files of RHOSO, OpenStack-Helm or OpenStack-Ansible; None for any other file.
 
-    A directory stands for the files that ``gpustack nova render`` wrote below it for one of these or for kolla-ansible,
-    which it may be itself.
+    A directory stands for the files that ``gpustack nova render`` wrote for one of these or for kolla-ansible, in it or
+    in the usual directories below.
 
     :param unread: gets the findings about parts that are not known.
     """
-    from gpustack.configure.deployment import kolla, openstack_ansible, openstack_helm, rhoso
-
     services, text = split(argument)
     paths, known = [Path(part) for part in text.split(":")], len(unread)
     if not services and len(paths) == 1 and paths[0].is_dir():
@@ -67,8 +62,6 @@ def _of_tool(argument: str, unread: list[Finding]) -> list[Source] | None:
     unread += [finding(Code.OVERRIDE_IGNORED, place=str(path)) for path in ignored]
     if not all(path.suffix in (".yaml", ".yml") and path.is_file() for path in paths):
         return None
-    from gpustack.configure.rendered import documents
-
     read = {path: documents(path) for path in paths}
     found: list[Source] = []
     for path, of_file in read.items():
@@ -78,7 +71,7 @@ def _of_tool(argument: str, unread: list[Finding]) -> list[Source] | None:
     variables = {path: dict(ChainMap(*documents(path, base_60=True))) for path in paths}
     found += openstack_ansible.sources(variables, services)
     unread += openstack_ansible.unknown(variables)
-    own = {str(path) for path in paths if has_ours(read_text(path))}
+    own = (f":{rhoso.KEY}", *(str(path) for path in paths if _is_own(path)))
     found = [_with_own(source, own) for source in found if source.configuration.settings]
     if not found and len(unread) == known:
         problem = "no settings of Nova for RHOSO, OpenStack-Helm or OpenStack-Ansible"
@@ -86,55 +79,31 @@ def _of_tool(argument: str, unread: list[Finding]) -> list[Source] | None:
     return found
 
 
-def _with_own(source: Source, own: Set[str]) -> Source:
-    """A configuration whose settings in gpustack's files are marked."""
-    settings = tuple(replace(s, ours=s.ours or s.file in own) for s in source.configuration.settings)
-    return replace(source, configuration=replace(source.configuration, settings=settings))
+def _with_own(source: Source, own: tuple[str, ...]) -> Source:
+    """A configuration whose settings in gpustack's files, by the ends of their names, are marked."""
+    configuration = source.configuration
+    settings = tuple(replace(s, ours=s.ours or s.file.endswith(own)) for s in configuration.settings)
+    return replace(source, configuration=replace(configuration, settings=settings))
 
 
 def _rendered(directory: Path, unread: list[Finding]) -> list[Source]:
-    """The files of ``gpustack nova render`` in the usual directories below a directory, which may be one of these."""
-    from gpustack.configure.deployment import kolla, openstack_ansible, openstack_helm, rhoso
-
     if directory.name in ("", ".."):
         directory = directory.resolve()  # the overrides for all are above those for Nova
-    usual = ["nova", kolla.DIRECTORY[1:], kolla.KAYOBE_DIRECTORY, openstack_ansible.DIRECTORY[1:]]
-    places = [directory, *(directory / name for name in (*usual, rhoso.DIRECTORY, openstack_helm.DIRECTORY))]
-    return _in_places([*places, *(file.parent for file in _own_files(directory, "*/nova-*.conf"))], unread)
-
-
-def _plain(argument: str, unread: list[Finding]) -> Sequence[Source]:
-    """Files of Nova, or else those of ``gpustack nova render --path`` below a directory."""
-    from gpustack.configure.deployment import openstack_ansible
-
-    try:
-        return read_sources([argument])
-    except NothingThereError:
-        names = (*_RESOURCES, "nova-*.conf")
-        files = _own_files(Path(argument), *(f"**/{name}" for name in names))
-        of_variables = _own_files(Path(argument), f"**/group_vars/*/{openstack_ansible.FILE}")
-        places = {*(file.parent for file in files), *(file.parents[2] for file in of_variables)}
-        if not (found := _in_places(sorted(places), unread)):
-            raise
-        return found
-
-
-def _in_places(places: Sequence[Path], unread: list[Finding]) -> list[Source]:
-    """The files for kolla-ansible, RHOSO, OpenStack-Helm and OpenStack-Ansible in these directories."""
-    from gpustack.configure.deployment import kolla, openstack_ansible
-
+    usual = ("nova", kolla.DIRECTORY[1:], kolla.KAYOBE_DIRECTORY, openstack_ansible.DIRECTORY[1:])
+    names = ("", *usual, rhoso.DIRECTORY, openstack_helm.DIRECTORY)
+    near = sorted(file.parent for file in directory.glob("*/nova-*.conf"))
     found: list[Source] = []
-    for place in dict.fromkeys(places):
+    for place in dict.fromkeys((*(directory / name for name in names), *near)):
         if kolla.has_overrides(place):
             sources, findings = kolla.inspected(place, kolla.layers(place.resolve()), own=True)
             found, unread[:] = [*found, *sources], [*unread, *findings]
-        files = sorted(map(str, place.glob("*.yaml"))) if any(_own_files(place, *_RESOURCES)) else ()
+        has_resources = any(_is_own(file) for name in _RESOURCES for file in place.glob(name))
+        files = sorted(map(str, place.glob("*.yaml"))) if has_resources else ()
         for argument in (*files, *openstack_ansible.arguments(place)):
             found += _of_tool(argument, unread) or []
     return found
 
 
-def _own_files(directory: Path, *patterns: str) -> Iterator[Path]:
-    """The files of gpustack that match patterns below a directory."""
-    files = (file for pattern in patterns for file in directory.glob(pattern) if file.is_file())
-    return (file for file in files if has_ours(read_text(file, errors="replace")))
+def _is_own(file: Path) -> bool:
+    with file_errors(NovaConfigError, "can't be read", file):
+        return file.is_file() and has_ours(read_text(file, errors="replace"))

@@ -110,11 +110,10 @@ def _scheduling(
         yield Line(name="enabled_filters", value=",".join(filters), comment=comment)
     if wanted.placement != "schedule" or "switches" not in parts:
         return
-    if set(CONTROL) & set(services):
-        comment = "Only after every nova-compute reports its devices."
-        yield Line(name="pci_in_placement", value="true", comment=comment)
-    elif "compute" in services and wanted.without_ids:
-        comment = "Without this option, nova-compute refuses aliases without ids."
+    of_control = not set(CONTROL).isdisjoint(services)
+    if of_control or ("compute" in services and wanted.without_ids):
+        refused = "Without this option, nova-compute refuses aliases without ids."
+        comment = "Only after every nova-compute reports its devices." if of_control else refused
         yield Line(name="pci_in_placement", value="true", comment=comment)
 
 

@@ -21,7 +21,7 @@ from gpustack.base.errors import NothingThereError, NovaConfigError, UsageError
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.hostnames import key, short
 from gpustack.configure.desired import PCI_FILTER, DesiredConfig
-from gpustack.configure.installed.launch import own_files
+from gpustack.configure.installed.launch import DEVSTACK, other_cells
 from gpustack.configure.packing import Advised
 from gpustack.configure.sections import Carried, with_filters
 from gpustack.hosts.facts.model import Host
@@ -41,8 +41,6 @@ SUPER_CONDUCTOR = "super-conductor"
 """The conductor above the cells; it reads the options of nova-conductor from files of its own."""
 READERS = (*SERVICES, SUPER_CONDUCTOR)
 _NAMES = {"cpu": "compute", "libvirt": "compute", "cell-conductor": "conductor", "api-wsgi": "api"}
-_OF_CELL = re.compile(r"nova_cell\d+\.conf")
-"""DevStack's file of the conductor of a cell."""
 _PREFIXES = ("nova", PLACEMENT, DROP_IN)
 OTHER_SERVICES: tuple[str, ...] = ("nova-novncproxy", "nova-serialproxy", "nova-spicehtml5proxy", "nova-metadata")
 OTHER_SERVICES += ("nova-compute-ironic", "nova-compute-fake", "nova-libvirt", "nova-ssh")
@@ -85,10 +83,8 @@ class Source:
     @property
     def is_rendered(self) -> bool:
         """Whether gpustack wrote all of its settings: those of the operator are elsewhere."""
-        settings = self.configuration.settings
-        if not settings:
-            return all(PurePath(file).name == DROP_IN for file in self.configuration.files)
-        return all(setting.ours for setting in settings)
+        settings, names = self.configuration.settings, {PurePath(file).name for file in self.configuration.files}
+        return all(setting.ours for setting in settings) and (bool(settings) or names == {DROP_IN})
 
     @property
     def project(self) -> Project:
@@ -186,8 +182,6 @@ def guessed(path: Path) -> tuple[str, ...]:
 
 def _service(name: str) -> str | None:
     """The service in a name such as ``nova-compute.conf``, ``nova_api`` or ``nova-cpu.conf.d``."""
-    if _OF_CELL.fullmatch(name):
-        return "conductor"
     stem = name.removesuffix(".d").removesuffix(".conf").replace("_", "-")
     if stem in (PLACEMENT, "placement-api"):
         return PLACEMENT
@@ -217,19 +211,21 @@ def _sources(argument: str) -> list[Source]:
 
 def _read(text: str, services: tuple[str, ...], paths: Sequence[Path]) -> list[Source]:
     services = services or guessed(paths[-1])
-    of_services = ((read, name) for name in services or READERS for read in _alternatives(name, text, paths))
-    if not (by_files := by_key((read, service) for read, service in of_services if read[1])):
+    of_services = ((tuple(file for p in paths for file in _read_by(name, p)), name) for name in services or READERS)
+    if not (by_files := by_key((files, service) for files, service in of_services if files)):
         problem = f"no file there is for {' or '.join(f'nova-{service}' for service in services or SERVICES)}"
         raise NothingThereError(problem, where=text, remedy="name the service's own files")
+    if "conductor" in (services or READERS) and len(paths) == 1:
+        by_files |= {(Path(file),): ["conductor"] for file in other_cells(str(paths[0]))}
     return [
         Source(
-            label=label,
+            label=text,
             services=kinds(serving),
             readers=tuple(serving),
             configuration=read_files(files),
             named=bool(services) or all(_service(file.name) for file in files),
         )
-        for (label, files), serving in by_files.items()
+        for files, serving in by_files.items()
     ]
 
 
@@ -254,19 +250,14 @@ def _rendered_for(tree: Path, directory: Path) -> tuple[str, ...]:
     return tuple(service for service in SERVICES if (service != "compute") == (directory == control))
 
 
-def _alternatives(service: str, text: str, paths: Sequence[Path]) -> list[tuple[str, tuple[Path, ...]]]:
-    """The files that a service reads, with their label; of each conductor if DevStack made several cells."""
-    if len(paths) == 1 and (own := own_files(str(paths[0]), service)):
-        return [(file, (Path(file),)) for file in own]
-    return [(text, tuple(file for path in paths for file in _read_by(service, path)))]
-
-
 def _read_by(service: str, path: Path) -> tuple[Path, ...]:
     """The files of a path that a service reads.
 
     In a directory of files named after services (kolla-ansible's overrides), each service reads its own file. In a
-    ``nova.conf.d``, a service reads all files.
+    ``nova.conf.d``, a service reads all files. DevStack starts some services with a file of their own alone.
     """
+    if (own := path / DEVSTACK.get(service, "")).is_file():
+        return (own,)
     files = files_of(path, service=service)
     if not path.is_dir() or path.name.endswith(".d"):
         return files

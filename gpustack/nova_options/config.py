@@ -123,8 +123,7 @@ class NovaConfiguration:
 
     def last(self, option: Option) -> Setting | None:
         """The assignment that decides; None when the option is not set."""
-        settings = self.effective(option)
-        return settings[-1] if settings else None
+        return next(reversed(self.effective(option)), None)
 
     def value(self, option: Option) -> str | None:
         """The value of an option in the service; None when it is not set."""

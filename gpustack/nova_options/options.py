@@ -120,19 +120,16 @@ class ValueType:
     @property
     def limits(self) -> str:
         """The limits for a message: ``at least 0``, ``one of a, b``."""
-        parts = []
-        if self.choices is not None:
-            parts.append("one of " + ", ".join("''" if choice == "" else str(choice) for choice in self.choices))
-        if self.min is not None:
-            parts.append(f"at least {self.min:g}" if self.name == "Float" else f"at least {self.min}")
-        if self.max is not None:
-            parts.append(f"at most {self.max}")
-        if self.pattern:
-            parts.append(f"matching {self.pattern}")
-        if self.max_length:
-            parts.append(f"at most {self.max_length} characters")
-        inner = self.item.limits if self.item else ""
-        return "; ".join([*parts, *([f"each entry {inner}"] if inner else [])])
+        least = self.min if self.min is None or self.name != "Float" else f"{self.min:g}"
+        limits = {
+            "one of {}": None if self.choices is None else ", ".join(str(choice) or "''" for choice in self.choices),
+            "at least {}": least,
+            "at most {}": self.max,
+            "matching {}": self.pattern or None,
+            "at most {} characters": self.max_length or None,
+            "each entry {}": (self.item.limits if self.item else "") or None,
+        }
+        return "; ".join(text.format(limit) for text, limit in limits.items() if limit is not None)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -45,13 +45,11 @@ def required(attributes: Attributes) -> tuple[str, ...]:
 
 def fits(attributes: Attributes, model: Model) -> bool:
     """Whether the cards of a model have all attributes. Unknown memory fits no threshold."""
-    card = card_of(model)
+    card, generation = card_of(model), attributes.generation
     declared = {trait.upper() for trait in model.traits}
     return (
         (attributes.min_memory is None or (memory_of(model) or 0) >= attributes.min_memory)
-        and (
-            attributes.generation is None or (card is not None and same_generation(attributes.generation, card.family))
-        )
+        and (generation is None or (card is not None and same_generation(generation, card.family)))
         and all(trait.upper() in declared for trait in attributes.traits)
     )
 

@@ -35,8 +35,7 @@ def check(document: Document) -> Iterator[Problem]:
     """The problems between the parts of a spec, in no particular order."""
     models, hosts = mapping(document.data, "models"), mapping(document.data, "hosts")
     yield from _names(document, models, hosts)
-    yield from _unmanaged(document, models)
-    yield from _shared_twice(document, models)
+    yield from _contradictions(document, models)
     matches = _valid(models, "match", Match)
     shared = {name for name in matches if models[name].get("vfs") or models[name].get("vgpu")}
     yield from _ambiguous(document, matches, shared)
@@ -77,19 +76,18 @@ def _named(hosts: Mapping[str, Any]) -> Iterator[list[tuple[Path, str]]]:
         yield [((*path, index), name) for index, name in names if isinstance(name, str)]
 
 
-def _unmanaged(document: Document, models: Mapping[str, Any]) -> Iterator[Problem]:
-    """Cards on pci-stub that libvirt must not bind: no instance could start with them."""
-    for name, model in models.items():
-        if isinstance(model, dict) and model.get("driver") == STUB and model.get("managed") is False:
-            message = "instances need the card on a VFIO driver: with pci-stub, libvirt must bind it (managed: true)"
-            yield document.problem(("models", name, "managed"), message)
+def _contradictions(document: Document, models: Mapping[str, Any]) -> Iterator[Problem]:
+    """Keys of a model that exclude each other.
 
-
-def _shared_twice(document: Document, models: Mapping[str, Any]) -> Iterator[Problem]:
-    """Virtual functions have no virtual functions; a vGPU has one type, and a profile only if the type needs it."""
+    No instance starts with a card on pci-stub that libvirt must not bind. Virtual functions have no virtual functions;
+    a vGPU has one type, and a profile only if the type needs it.
+    """
     for name, model in models.items():
         if not isinstance(model, dict):
             continue
+        if model.get("driver") == STUB and model.get("managed") is False:
+            message = "instances need the card on a VFIO driver: with pci-stub, libvirt must bind it (managed: true)"
+            yield document.problem(("models", name, "managed"), message)
         for key in ("vfs", "vgpu"):
             if model.get(key) and mapping(model, "match").get("function") == "virtual":
                 message = "creates virtual functions of cards: match the card, without function: virtual"

@@ -60,9 +60,8 @@ def _shared(
             continue
         other = by_class.setdefault(class_of(name, models[name]), name)
         if other != name:
-            message = (
-                f"Nova counts {quoted(name)} and {quoted(other)} as one resource class: give a limit for one of them"
-            )
+            both = f"{quoted(name)} and {quoted(other)}"
+            message = f"Nova counts {both} as one resource class: give a limit for one of them"
             yield document.problem((*_DEFAULT, name), message, at_key=True)
 
 

@@ -57,8 +57,12 @@ def initial_spec(hosts: Sequence[Host], *, unread: Sequence[str] = (), schema: s
     :param schema: path or URL of the JSON schema, for editors.
     :raises GpustackError: when no host has a GPU for a spec.
     """
-    by_host = _sort(hosts)
-    cards = {name: list(of_host.cards.values()) for name, of_host in by_host.items()}
+    by_host: dict[str, _Found] = {}
+    for host in hosts:
+        by_host.setdefault(host.hostname, _Found()).add(host)
+    for of_host in by_host.values():
+        of_host.keep_console()
+    cards = {name: list(found.cards.values()) for name, found in by_host.items()}
     if not any(cards.values()):
         raise _nothing_found(by_host)
     kinds = {id(gpu): kind for gpu, kind in _kinds([gpu for of_one in cards.values() for gpu in of_one])}
@@ -87,7 +91,7 @@ def _remarks(by_host: Mapping[str, _Found], unread: Sequence[str]) -> Iterator[s
     def note(what: str, applies: Callable[[_Found], object]) -> list[str]:
         return _note(what, (name for name, of_host in by_host.items() if applies(of_host)))
 
-    yield from note("No GPU found on", lambda of_host: of_host.is_empty)
+    yield from note("No GPU found on", lambda of_host: not (of_host.cards or any(of_host.omitted.values())))
     yield from _note("Not in this spec, because the scan failed:", unread)
     yield from note(f"Omitted ({_INTEGRATED}):", lambda of_host: of_host.omitted[_INTEGRATED])
     yield from note(f"Omitted ({_EMULATED}):", lambda of_host: of_host.omitted[_EMULATED])
@@ -162,20 +166,6 @@ class _Found:
     def virtual_ids(self) -> set[tuple[str, str]]:
         """Vendor and product of the virtual functions of its cards."""
         return {(part.vendor, part.product) for gpu in self.omitted[_SHARED].values() for part in gpu.virtual}
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether the host has no GPU at all."""
-        return not self.cards and not any(self.omitted.values())
-
-
-def _sort(hosts: Sequence[Host]) -> dict[str, _Found]:
-    by_host: dict[str, _Found] = {}
-    for host in hosts:
-        by_host.setdefault(host.hostname, _Found()).add(host)
-    for of_host in by_host.values():
-        of_host.keep_console()
-    return by_host
 
 
 def _kinds(gpus: Sequence[Gpu]) -> Iterator[tuple[Gpu, _Kind]]:

@@ -101,16 +101,16 @@ def _expectation(node: Node) -> str:
     return message.removeprefix("expected ") + (f", like {quoted(node['examples'][0])}" if "examples" in node else "")
 
 
-def _list(node: Node) -> str:
-    return f"a list, each entry {describe(node['items'])}"
-
-
 def _mapping(node: Node) -> str:
     *first, last = node.get("required", [""])
     return "a mapping" + (f" with {' and '.join([', '.join(first), last] if first else [last])}" if last else "")
 
 
-_KINDS = {"boolean": lambda _: "true or false", "array": _list, "object": _mapping}
+_KINDS = {
+    "boolean": lambda _: "true or false",
+    "array": lambda node: f"a list, each entry {describe(node['items'])}",
+    "object": _mapping,
+}
 
 _VENDORS = {"nvidia": "10de", "amd": "1002", "ati": "1002", "intel": "8086"}
 _TRUTH = {"yes": "true", "on": "true", "true": "true", "no": "false", "off": "false", "false": "false"}
@@ -193,13 +193,10 @@ def examine(text: str | bytes, where: str) -> Examination:
         problems.extend(fault for fault in faults if (fault.line, fault.column) not in positions)
     if any(problem.severity is Severity.ERROR for problem in problems):
         spec = None
-    return Examination(where=where, spec=spec, problems=_ordered(problems))
-
-
-def _ordered(problems: list[Problem]) -> tuple[Problem, ...]:
-    """Problems in the order of the file; one that an alias or a merge repeats is reported once."""
+    # In the order of the file; one that an alias or a merge repeats is reported once.
     once = {(p.line, p.column, p.message): p for p in reversed(problems)}
-    return tuple(sorted(once.values(), key=lambda p: (p.line or 0, p.column or 0, p.path)))
+    in_order = tuple(sorted(once.values(), key=lambda p: (p.line or 0, p.column or 0, p.path)))
+    return Examination(where=where, spec=spec, problems=in_order)
 
 
 def _version(document: Document) -> Iterator[Problem]:
@@ -291,9 +288,7 @@ def _unknown_key(document: Document, path: Path) -> Problem:
     key, around = str(path[-1]), _at(document.data, path[:-1])
     known = keys(at(path[:-1], document.data))
     guess = nearest(key, [word for word in known if word not in around])
-    message = f"unknown key {quoted(key)}"
-    if guess is None:
-        message += f"; expected {listed(known)}"
+    message = f"unknown key {quoted(key)}" + (f"; expected {listed(known)}" if guess is None else "")
     return document.problem(path, message, at_key=True, suggestion=guess and quoted(guess))
 
 

@@ -202,9 +202,7 @@ def _read(directories: Sequence[Path]) -> tuple[dict[Path, NovaConfiguration], t
             except NovaConfigError as error:
                 text = read_text(file, errors="replace")
                 if any(option.name in text for option in releases.all_options()):
-                    findings.append(
-                        finding(Code.OVERRIDE_NOT_INSPECTED, place=error.where or str(file), error=error.what)
-                    )
+                    findings += [finding(Code.OVERRIDE_NOT_INSPECTED, place=error.where or str(file), error=error.what)]
     return configurations, tuple(findings)
 
 

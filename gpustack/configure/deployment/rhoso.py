@@ -204,10 +204,10 @@ def sources(path: Path, document: Mapping[str, Any], *, own: bool = False) -> It
     """
     data = sorted(_data(path, document))
     texts = {key: text for key, text in data if fnmatch.fnmatch(key, PATTERN) and (own or key != KEY)}
-    if KEY in texts:
-        yield _own_source(f"{path}:{mapping(document, 'metadata').get('name')}", texts)
-    elif texts:  # nova-compute gets all of them
-        yield _source("compute", {f"{path}:{key}": text for key, text in texts.items()})
+    if texts:  # nova-compute gets all of them
+        resource = f"{path}:{mapping(document, 'metadata').get('name')}" if KEY in texts else path
+        source = _source("compute", {f"{resource}:{key}": text for key, text in texts.items()})
+        yield replace(source, hosts=_hosts(texts[KEY].partition("\n")[0])) if KEY in texts else source
     if text := _custom([document], _PLACEMENT):
         yield _source(PLACEMENT, {f"{path}:{'.'.join(_PLACEMENT)}": text})
     template = _template_of(document)
@@ -217,14 +217,6 @@ def sources(path: Path, document: Mapping[str, Any], *, own: bool = False) -> It
                 # The conductor of cell0 is the one above the cells (nova-operator, NovaConductorSpec).
                 reader = SUPER_CONDUCTOR if "cell0" in keys else service
                 yield _source(service, {f"{path}:{'.'.join(keys)}": text}, reader)
-
-
-def _own_source(resource: str, texts: Mapping[str, str]) -> Source:
-    """The configuration of gpustack's ConfigMap, which the hosts in the first line of its drop-in get."""
-    source = _source("compute", {f"{resource}:{key}": text for key, text in texts.items()})
-    settings = (replace(s, ours=s.ours or s.file == f"{resource}:{KEY}") for s in source.configuration.settings)
-    configuration = replace(source.configuration, settings=tuple(settings))
-    return replace(source, configuration=configuration, hosts=_hosts(texts[KEY].partition("\n")[0]))
 
 
 def ignored(path: Path, document: Mapping[str, Any]) -> Iterator[Finding]:

@@ -13,8 +13,8 @@ from typing import Any, Dict, List
 
 MARK = "gpustack-nova: "
 _ENGINES = ("podman", "docker")
-_DEVSTACK = {"compute": "nova-cpu.conf", "conductor": "nova_cell*.conf"}
-"""The services that DevStack starts with one file of their own; it has a conductor for each cell."""
+DEVSTACK = {"compute": "nova-cpu.conf", "conductor": "nova_cell1.conf"}
+"""The services that DevStack starts with one file of their own."""
 _LARGEST = 1 << 20
 _ALL = ("api", "compute", "scheduler", "conductor", "super-conductor")
 
@@ -82,20 +82,23 @@ def run(nova: str, program: str, timeout: float) -> Dict[str, Any]:
     return answer
 
 
-def own_files(path: str, service: str) -> List[str]:
-    """The files of a directory with one of which DevStack starts a service."""
-    pattern = os.path.join(glob.escape(path), _DEVSTACK.get(service, ""))
-    return [file for file in sorted(glob.glob(pattern)) if os.path.isfile(file)] if service in _DEVSTACK else []
-
-
 def files_of(path, service):
-    """The files of a path that a service reads without ``--config-file`` (oslo.config, find_config_files)."""
+    """The files of a path that a service reads without ``--config-file`` (oslo.config, find_config_files; DevStack)."""
     if not os.path.isdir(path):
         return [path]
+    own = os.path.join(path, DEVSTACK.get(service, ""))
+    if os.path.isfile(own):
+        return [own]
     names = ["nova", "nova-" + service]
     main = [os.path.join(path, name + ".conf") for name in names]
     drop_ins = [file for name in names for file in _conf_files(os.path.join(path, name + ".conf.d"))]
     return [file for file in main if os.path.isfile(file)] + drop_ins if os.path.isfile(main[0]) else _conf_files(path)
+
+
+def other_cells(path: str) -> List[str]:
+    """The files with which DevStack starts the conductors of further cells."""
+    first = os.path.join(path, DEVSTACK["conductor"])
+    return sorted({first, *glob.glob(os.path.join(glob.escape(path), "nova_cell*.conf"))} - {first})
 
 
 def _conf_files(directory):
@@ -118,15 +121,14 @@ def jobs_here(arguments):
     for argument in arguments:
         by_files = {}
         for service in argument["services"] or _ALL:
-            paths = argument["paths"]
-            own = [(file, (file,)) for file in own_files(paths[0], service)] if len(paths) == 1 else []
-            every = tuple(file for path in paths for file in files_of(path, service))
-            for read in own or [(argument["label"], every)]:
-                by_files.setdefault(read, []).append(service)
-        for (label, files), services in by_files.items():
+            files = tuple(file for path in argument["paths"] for file in files_of(path, service))
+            by_files.setdefault(files, []).append(service)
+        if "conductor" in (argument["services"] or _ALL) and len(argument["paths"]) == 1:
+            by_files.update({(file,): ["conductor"] for file in other_cells(argument["paths"][0])})
+        for files, services in by_files.items():
             texts = {file: _text(file) for file in files}
             kinds = sorted({"conductor" if service == _ALL[-1] else service for service in services})
-            job = {"label": label, "services": kinds, "readers": services, "files": texts, "sysfs": True}
+            job = {"label": argument["label"], "services": kinds, "readers": services, "files": texts, "sysfs": True}
             jobs.append(job)
     return jobs
 

@@ -52,12 +52,9 @@ def _compared(subject: LintSubject, reference: Source, other: Source) -> Iterato
 
 
 def _missing(line: AliasLine, source: Source) -> Iterator[Finding]:
-    """An alias that a configuration lacks; only a warning if the services of the configuration are not certain.
-
-    gpustack's drop-in has no alias of the operator: a file beside it may have it.
-    """
+    """An alias that a configuration lacks. One of the operator may be in a file beside gpustack's drop-in."""
     if line.setting.ours or source.configuration.overrides or not source.is_rendered:
-        grave = None if source.named else Severity.WARNING
+        grave = None if source.named else Severity.WARNING  # its services are not certain
         yield finding(Code.ALIAS_MISSING, place=line.place, severity=grave, alias=line.name, other=source.label)
 
 

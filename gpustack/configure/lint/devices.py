@@ -205,16 +205,11 @@ def _judged(place: str, spec: DeviceSpec, host: Host, function: Function) -> Ite
     """Reasons against offering a function: it is a companion, or the host uses it."""
     exact = (spec.vendor_id != ANY and spec.product_id != ANY) or spec.address.is_single
     about: dict[str, Any] = {"place": place, "host": host.hostname, "address": function.address}
-    about["what"] = what_is(host, function.address)
+    about["what"], card = what_is(host, function.address), host.functions.get(function.physical_function or "")
     if any(function.address == companion.address for gpu in gpus(host) for companion in gpu.companions):
         yield finding(Code.DEVICE_SPEC_MATCHES_COMPANION, severity=Severity.WARNING if exact else None, **about)
-    elif not _gpu_or_part(host, function) and (not exact or _in_use(function)):
+    elif not (is_gpu(function) or (card and is_gpu(card))) and (not exact or _in_use(function)):
         yield finding(Code.DEVICE_SPEC_MATCHES_OTHER_DEVICE, **about)
-
-
-def _gpu_or_part(host: Host, function: Function) -> bool:
-    parent = host.functions.get(function.physical_function or "")
-    return is_gpu(function) or (parent is not None and is_gpu(parent))
 
 
 def _in_use(function: Function) -> bool:

@@ -42,13 +42,15 @@ def test_a_rendered_directory_has_no_findings(tmp_path, tool, placement):
 
 @pytest.mark.parametrize("tool", [tool for tool in TOOLS if tool != "drop-in"])
 @pytest.mark.parametrize("directory", ["/srv/cfg/nova", "mine"])
-def test_a_directory_of_its_own_is_found(tmp_path, tool, directory):
-    """``--path`` of ``nova render``: lint found no file below the directory of ``--out``."""
+def test_a_directory_of_its_own_can_be_named(tmp_path, tool, directory):
+    """``--path`` of ``nova render``: only that of kolla-ansible was read."""
     written(tmp_path, rendered(tmp_path, tool, placement="schedule", spec=EVERYTHING, directory=directory))
-    read_services = [source.services for source in read([str(tmp_path)]).sources]
-    assert {"api", "compute", "placement"} <= {service for services in read_services for service in services}
-    for named in (tmp_path, tmp_path / directory.lstrip("/")):
-        assert findings("2025.2", "schedule", named) == []
+    named = tmp_path / directory.lstrip("/")
+    services = {service for source in read([str(named)]).sources for service in source.services}
+    assert {"api", "compute", "placement"} <= services
+    assert findings("2025.2", "schedule", named) == []
+    if (tool, directory) == ("kolla", "mine"):
+        assert read([str(tmp_path)]).sources == read([str(named)]).sources
 
 
 def test_the_directory_of_a_deployment_tool_is_read_itself(tmp_path):
@@ -206,8 +208,7 @@ def test_devstack_starts_a_conductor_for_each_cell(tmp_path, prefix):
         (tmp_path / name).write_text("[DEFAULT]\n")
     conductors = [s for s in read([f"{prefix}{tmp_path}"]).sources if "conductor" in s.readers]
     cells = [str(tmp_path / f"nova_cell{number}.conf") for number in (1, 2)]
-    assert [(s.label, *s.configuration.files) for s in conductors] == [(cell, cell) for cell in cells]
-    assert [read([cell]).sources[0].services for cell in cells] == [("conductor",)] * 2
+    assert [s.configuration.files for s in conductors] == [(cell,) for cell in cells]
 
 
 def test_overrides_of_kolla_ansible_are_read_by_their_parent(tmp_path):
