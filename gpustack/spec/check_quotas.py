@@ -109,12 +109,9 @@ def _without_hosts(
     document: Document, aggregates: Mapping[str, Mapping[str, Any]], access: Mapping[str, list[str]]
 ) -> Iterator[Problem]:
     """Projects that may use a flavor, if all hosts are reserved for others."""
-    reserved = [entries(entry, "projects") for entry in aggregates.values()]
-    if not any(
-        projects and not entry.get("hosts") for projects, entry in zip(reserved, aggregates.values(), strict=True)
-    ):
+    if not any(entries(entry, "projects") and not entry.get("hosts") for entry in aggregates.values()):
         return
-    accepted = {str(project) for projects in reserved for project in projects}
+    accepted = {str(project) for entry in aggregates.values() for project in entries(entry, "projects")}
     for name, projects in access.items():
         for number, project in enumerate(projects):
             if project not in accepted:
@@ -130,8 +127,6 @@ def _without_flavors(
     for name, entry in aggregates.items() if access else ():
         for number, project in enumerate(map(str, entries(entry, "projects"))):
             if project not in seeing:
-                message = (
-                    f"no flavor of the spec is visible to {project}: add it, written the same way, to `access` of one"
-                )
+                what = f"no flavor of the spec is visible to {project}: add it, written the same way, to `access` of one"
                 path = ("tenancy", "aggregates", name, "projects", number)
-                yield document.problem(path, message, severity=Severity.WARNING)
+                yield document.problem(path, what, severity=Severity.WARNING)

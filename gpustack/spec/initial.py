@@ -151,9 +151,8 @@ class _Found:
         """Reserve the GPU that the host boots on, if all its displays are GPUs of the spec."""
         boots_on = {gpu.main.ids for gpu in self.cards.values() if any(f.boot_vga for f in gpu.functions)}
         if self.loses_its_console:
-            console = {address: gpu for address, gpu in self.cards.items() if gpu.main.ids in boots_on}
-            self.omitted[_CONSOLE] = console
-            self.cards = {address: gpu for address, gpu in self.cards.items() if address not in console}
+            self.omitted[_CONSOLE] = {a: gpu for a, gpu in self.cards.items() if gpu.main.ids in boots_on}
+            self.cards = {a: gpu for a, gpu in self.cards.items() if gpu.main.ids not in boots_on}
 
     @property
     def loses_its_console(self) -> bool:

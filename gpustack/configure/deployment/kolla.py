@@ -172,7 +172,13 @@ def inspected(
         source(PLACEMENT, [*_OF_PLACEMENT, f"../placement/{host}/placement.conf"], host) for host in sorted(of_hosts)
     ]
     ignored = tuple(_ignored(configurations, {file for s in sources for file in s.configuration.files}))
-    return tuple(source for source in sources if source.configuration.settings), findings + ignored
+    return tuple(source for source in sources if not _is_empty(source)), findings + ignored
+
+
+def _is_empty(source: Source) -> bool:
+    """Whether no setting is for its service; HOST/nova.conf is merged for others that are probably not on the host."""
+    others = {option.path for option in releases.all_options() if source.hosts and not source.serves(option)}
+    return all(setting.path in others for setting in source.configuration.settings)
 
 
 def _ignored(configurations: Mapping[Path, NovaConfiguration], read: Collection[str]) -> Iterator[Finding]:

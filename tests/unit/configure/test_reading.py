@@ -53,6 +53,16 @@ def test_a_directory_of_its_own_can_be_named(tmp_path, tool, directory):
         assert read([str(tmp_path)]).sources == read([str(named)]).sources
 
 
+@pytest.mark.parametrize("service", ["api", "compute", "scheduler"])
+def test_overrides_of_one_service_show_no_other(tmp_path, service):
+    """HOST/nova.conf with a device_spec alone was also one of nova-api and nova-scheduler on the host."""
+    written(tmp_path, rendered(tmp_path, "kolla", services=[service]))
+    sources = read([str(tmp_path)]).sources
+    assert {of for source in sources for of in source.services} == {service}
+    report = lint([str(tmp_path)], LintSubject(release=releases.release("2025.2")))
+    assert [f for f in report.findings if f.severity is not Severity.INFO] == []
+
+
 def test_the_directory_of_a_deployment_tool_is_read_itself(tmp_path):
     for tool in ("openstack-ansible", "rhoso", "openstack-helm"):
         written(tmp_path, rendered(tmp_path, tool))

@@ -313,7 +313,7 @@ def test_markers_of_quotas_count_mediated_devices() -> None:
     assert flavor.extra_specs == {"resources:CUSTOM_A": "1", "resources:CUSTOM_GPU_QUOTA_A": "1"}
 
 
-@pytest.mark.parametrize("deployment", [tool for tool in TOOLS if tool != "rhoso"])  # lint leaves out its own key
+@pytest.mark.parametrize("deployment", TOOLS)
 @pytest.mark.parametrize("names", [("gpu01",), ("gpu01", "gpu02")])
 def test_lint_accepts_what_is_rendered(tmp_path: Path, deployment: str, names: tuple[str, ...]) -> None:
     """Also the files for hosts without GPUs, which a single host with facts may have."""
