@@ -127,6 +127,6 @@ def _without_flavors(
     for name, entry in aggregates.items() if access else ():
         for number, project in enumerate(map(str, entries(entry, "projects"))):
             if project not in seeing:
-                what = f"no flavor of the spec is visible to {project}: add it, written the same way, to `access` of one"
+                why = f"no flavor of the spec is visible to {project}: add it, written the same way, to `access` of one"
                 path = ("tenancy", "aggregates", name, "projects", number)
-                yield document.problem(path, what, severity=Severity.WARNING)
+                yield document.problem(path, why, severity=Severity.WARNING)
