@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from gpustack.base.by_key import sums
 from gpustack.base.hostnames import extends
 from gpustack.base.text import counted
 from gpustack.novadb.model import ERROR, STATUSES, Instance, PciRow
@@ -128,9 +129,7 @@ def belongings(owner: Owner, rows: Sequence[PciRow]) -> Belongings | None:
     """Match rows that name an owner with its requests; None if the requests are unreadable."""
     if owner.requests is None:
         return None
-    requested: Counter[str | None] = Counter()
-    for request in owner.requests:
-        requested[request.request_id or None] += request.count
+    requested = Counter(sums((request.request_id or None, request.count) for request in owner.requests))
     held = Counter(row.request_id or None for row in rows)
     matched = {request for request, count in held.items() if count <= requested[request]}
     beyond = tuple(row for row in rows if (row.request_id or None) not in matched)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from gpustack.base.by_key import by_key
+from gpustack.base.by_key import by_key, sums
 from gpustack.base.hostnames import key, short
 from gpustack.cloud.compute import Hypervisor
 from gpustack.fleet.cards import Kind, kinds_of, vgpu_requests
@@ -221,9 +221,7 @@ class _View:
         used = sum(map(Counter, self.devices.get(key(hypervisor.node), ())), Counter[str]())
         if not used or self.empty:
             return [Cards(aliases=names, node=node, count=count) for (names, node), count in present.items()]
-        free: Counter[frozenset[str]] = Counter()
-        for (names, _), count in present.items():
-            free[names] += count
+        free = sums((names, count) for (names, _), count in present.items())
         for alias, count in used.items():
             for names in sorted((names for names in free if alias in names), key=len):
                 taken = min(count, free[names])
@@ -237,12 +235,11 @@ class _View:
         facts = named((facts for head in {short(name) for name in names} for facts in self.facts.get(head, ())), names)
         if facts is None:
             return None
-        present: Counter[tuple[frozenset[str], int | None, Readiness]] = Counter()
-        for verdict in verdicts(self.spec, facts).in_service:
-            main = verdict.gpu.main
-            names_of = self._aliases(main.vendor, main.product, dev_type=main.dev_type)
-            present[names_of, main.numa_node, verdict.state] += 1
-        return present
+        states = ((verdict.gpu.main, verdict.state) for verdict in verdicts(self.spec, facts).in_service)
+        return Counter(
+            (self._aliases(main.vendor, main.product, dev_type=main.dev_type), main.numa_node, state)
+            for main, state in states
+        )
 
     def _not_reported(self, hypervisor: Hypervisor) -> dict[tuple[str, Reason], int]:
         """The GPUs of a snapshot that no instance gets, if no other source lists those of the host."""
@@ -255,12 +252,8 @@ class _View:
         return dict(counts)
 
     def _withheld(self, gpus: Sequence[Gpu]) -> dict[tuple[str, Reason], int]:
-        counts: Counter[tuple[str, Reason]] = Counter()
-        for gpu in gpus:
-            if (reason := _WITHHELD.get(gpu.state)) is not None:
-                for alias in self._names(gpu):
-                    counts[alias, reason] += gpu.units
-        return dict(counts)
+        held = [(gpu, reason) for gpu in gpus if (reason := _WITHHELD.get(gpu.state))]
+        return sums(((alias, reason), gpu.units) for gpu, reason in held for alias in self._names(gpu))
 
 
 def _closed(hypervisor: Hypervisor, compute: NodeResources | None) -> Reason | None:

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from gpustack.base.by_key import sums
 from gpustack.novadb.model import NumaNode
 from gpustack.operate.capacity.model import ANY_NODE, Cards, Demand, Host, PlacementRequest
 from gpustack.operate.capacity.topology import PAGES, GuestNode, Topology
@@ -204,10 +205,7 @@ class Claim:
 
 
 def _grouped(cards: Iterable[Cards]) -> Counter[Group]:
-    groups: Counter[Group] = Counter()
-    for entry in cards:
-        groups[entry.aliases, entry.node, entry.provider] += entry.count
-    return groups
+    return Counter(sums(((entry.aliases, entry.node, entry.provider), entry.count) for entry in cards))
 
 
 class Room:
@@ -230,9 +228,7 @@ class Room:
 
     def most(self, alias: str) -> int:
         """The number of free GPUs of an alias that one instance can get, of one provider if they are vGPUs."""
-        counts: Counter[str] = Counter()
-        for (names, _node, provider), count in self.groups.items():
-            counts[provider] += count if alias in names else 0
+        counts = sums((provider, count) for (names, _, provider), count in self.groups.items() if alias in names)
         return max(counts.values(), default=0)
 
     def lacks(self, request: PlacementRequest) -> Iterator[str]:
@@ -285,9 +281,7 @@ class Room:
                 if (groups := self._choose(demand, cells)) is not None:
                     return Claim(demand=demand, request=request, groups=groups)
             return None
-        devices: Counter[int | None] = Counter()
-        for (_names, node, _provider), count in self.groups.items():
-            devices[node] += count
+        devices = Counter(sums((node, count) for (_names, node, _provider), count in self.groups.items()))
         placed = place(self.nodes, demand.topology, devices, lambda cells: self._choose(demand, cells) is not None)
         if placed is None:
             return None

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from gpustack.base.by_key import sums
 from gpustack.novadb.counts import NodeCounts
 from gpustack.novadb.model import DAMAGE
 from gpustack.novadb.requests import parse_requests
@@ -137,7 +138,4 @@ def _requested(text: str | None) -> dict[str | None, int] | None:
     match requests:
         case [request]:
             return {request.request_id or None: request.count} if request.count else {}
-    requested: Counter[str | None] = Counter()
-    for request in requests:
-        requested[request.request_id or None] += request.count
-    return dict(+requested)
+    return dict(+Counter(sums((request.request_id or None, request.count) for request in requests)))

@@ -92,10 +92,8 @@ def _reverted(owner: Owner, verdict: Verdict, view: NodeView, clock: Clock) -> M
 
 
 def _early(verdict: Verdict, view: NodeView, clock: Clock) -> bool:
-    rows = verdict.rows or view.rows
-    return any(clock.recent(row.changed_at) for row in rows) or (
-        not verdict.rows and clock.recent(view.node.updated_at)
-    )
+    node = [] if verdict.rows else [view.node.updated_at]
+    return any(map(clock.recent, [*node, *(row.changed_at for row in verdict.rows or view.rows)]))
 
 
 def _reason(owner: Owner, view: NodeView, clock: Clock) -> str | None:
@@ -188,10 +186,9 @@ def _down(owner: Owner, moves: list[Migration], view: NodeView, clock: Clock) ->
 
 def _actors(owner: Owner, moves: list[Migration]) -> Iterable[str | None]:
     for move in moves:
-        # The source of an evacuation is down as a rule.
-        yield from (
-            (move.dest_compute,) if move.migration_type == "evacuation" else (move.source_compute, move.dest_compute)
-        )
+        if move.migration_type != "evacuation":  # its source is down as a rule
+            yield move.source_compute
+        yield move.dest_compute
     if not moves and owner.alive and owner.instance is not None:
         yield owner.instance.host  # without a host, no nova-compute works on it: the host of a row has no part in it
 

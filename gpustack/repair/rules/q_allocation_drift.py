@@ -142,10 +142,8 @@ def _decision(held: _Held) -> tuple[Status, str, Repair | None]:
     if not held.family:
         return Status.REPORT, "the device has no row: see class O", None
     if renamed(held.view, held.owner) and lacks(held.view, held.owner):
-        because = (
-            "the instance is on this node and lacks a device: the allocation may be all that keeps it from another"
-        )
-        return Status.REPORT, because, None
+        why = "the instance is on this node and lacks a device: the allocation may be all that keeps it from another"
+        return Status.REPORT, why, None
     because = phantom.BECAUSE if held.phantom else "the row is not its, and Nova never takes such an allocation away"
     return Status.STALE, because, Repair.UNSET_ALLOCATION
 
@@ -215,7 +213,5 @@ def _protection(held: _Held) -> list[str]:
     if any(row.instance_uuid == owner.uuid for row in held.family):
         reasons.append("a row of the device still names the instance: repair that first")
     reasons += young(held.family, owner, clock)
-    reasons += [
-        f"migration {m.id} was written within the grace time" for m in owner.moves if clock.recent(m.updated_at)
-    ]
-    return reasons
+    recent = (move.id for move in owner.moves if clock.recent(move.updated_at))
+    return [*reasons, *(f"migration {number} was written within the grace time" for number in recent)]
