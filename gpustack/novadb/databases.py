@@ -30,6 +30,8 @@ _DRIVERS = {
     "sqlite": "sqlite",
 }
 _MAX_URL = 16384
+LOCK_TIMEOUT = 5
+"""Seconds that a statement waits for a lock. By default, MariaDB waits a day for a table, and PostgreSQL forever."""
 _SECOND_AT = "[^:/]*://[^:/]*:[^@]*@(?!/).*@"
 
 
@@ -181,6 +183,16 @@ def snapshot(of: Database) -> Iterator[sa.Connection]:
         yield connection
 
 
+def limit_waits(connection: sa.Connection) -> None:
+    """Let the statements of a transaction wait at most :data:`LOCK_TIMEOUT` seconds for a lock, as SQLite's driver."""
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}s'")
+    elif connection.dialect.name != "sqlite":
+        connection.exec_driver_sql(
+            f"SET SESSION innodb_lock_wait_timeout = {LOCK_TIMEOUT}, lock_wait_timeout = {LOCK_TIMEOUT}"
+        )
+
+
 def _begin_reading(connection: sa.Connection) -> None:
     match connection.dialect.name:
         case "sqlite":
@@ -188,10 +200,12 @@ def _begin_reading(connection: sa.Connection) -> None:
             connection.exec_driver_sql("BEGIN")
         case "postgresql":
             connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            limit_waits(connection)
             # Cells are read a few hosts at a time. With the default of 4, the planner scans the complete table for each
             # batch instead of doing some hundred index look-ups.
             connection.exec_driver_sql("SET LOCAL random_page_cost = 1.1")
         case _:
+            limit_waits(connection)
             connection.exec_driver_sql("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             connection.exec_driver_sql("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
 
@@ -219,7 +233,8 @@ def unreachable(of: Database, error: SQLAlchemyError) -> DatabaseError:
     cause = getattr(error, "orig", None) or error
     text = " ".join(map(str, cause.args))
     if _busy(cause):
-        return BusyError(f"a lock could not be had: {' '.join(text.split())}", where=of.where, remedy="try it again")
+        remedy = "try it again when the backup, upgrade or other session that holds the lock has ended"
+        return BusyError(f"a lock could not be had: {' '.join(text.split())}", where=of.where, remedy=remedy)
     return DatabaseError(
         f"the database refused or was lost: {' '.join(text.split())}",
         where=of.where,

@@ -16,9 +16,10 @@ from sqlalchemy.exc import SQLAlchemyError
 from gpustack.base.by_key import by_key
 from gpustack.base.errors import DatabaseError
 from gpustack.changes.change import Begin, ChangeResult, Ended
-from gpustack.novadb import tables
+from gpustack.novadb import databases, tables
 from gpustack.novadb.databases import BusyError, Database, connected, engine, errors_of, snapshot, unreachable
 from gpustack.novadb.model import PciRow
+from gpustack.novadb.owners import spellings
 from gpustack.novadb.read import ROW
 from gpustack.novadb.sources import Cell, Sources
 from gpustack.repair import permission
@@ -29,8 +30,6 @@ from gpustack.repair.plan import verdicts_of
 from gpustack.repair.repair import Change, changes, conditions
 from gpustack.repair.verdict import PlannedVerdict, Repair, Status, Verdict
 
-# Seconds that a statement waits for a lock.
-LOCK_TIMEOUT = 5
 # Seconds after which the outcome of a COMMIT whose answer was lost stays unknown, and between two attempts to read it.
 PATIENCE, PAUSE = 60.0, 1.0
 
@@ -51,6 +50,13 @@ def carry_out_repair(wanted: PlannedVerdict, api: Repairing, begin: Begin) -> En
         return skipped(f"cell {name} is not among the named databases{known}; nothing was written")
     if wanted["repair"] == Repair.UNSET_ALLOCATION:
         return unset(cell, wanted, api, begin)
+    try:
+        return _carried_out(cell, wanted, api, begin)
+    except BusyError as error:
+        return Ended(ChangeResult.FAILED, f"{error.what}; nothing was written")
+
+
+def _carried_out(cell: Cell, wanted: PlannedVerdict, api: Repairing, begin: Begin) -> Ended:
     verdict = _judged(cell, wanted, api, "since the plan")
     if isinstance(verdict, Ended):
         return verdict
@@ -63,10 +69,7 @@ def carry_out_repair(wanted: PlannedVerdict, api: Repairing, begin: Begin) -> En
     settled = permission.settle(verdict, usages)
     if refusal := refused(settled):
         return refusal
-    try:
-        return _repair(cell, settled, begin, "; ".join(permission.witnesses(verdict, usages)))
-    except BusyError as error:
-        return Ended(ChangeResult.FAILED, f"{error.what}; nothing was written")
+    return _repair(cell, settled, begin, "; ".join(permission.witnesses(verdict, usages)))
 
 
 def _judged(cell: Cell, wanted: PlannedVerdict, api: Repairing, moment: str) -> Verdict | Ended:
@@ -196,7 +199,7 @@ def _holds(verdict: PlannedVerdict, sources: Sources) -> bool:
     table = tables.pci_devices.c
     query = sa.select(sa.func.count()).where(
         table.id.in_([device["id"] for device in verdict["devices"]]),
-        table.instance_uuid == verdict["instance"],
+        table.instance_uuid.in_(sorted(spellings([str(verdict["instance"])]))),
         table.status.in_(("claimed", "allocated")),
     )
     (cell,) = (cell for cell in sources.cells if cell.name == verdict["cell"])
@@ -228,22 +231,17 @@ def whole_row(connection: sa.Connection, change: Change, *, lock: bool = False) 
 def writing(database: Database) -> Iterator[sa.Connection]:
     """Open a transaction for one repair; it is rolled back unless the caller commits.
 
-    A statement waits at most :data:`LOCK_TIMEOUT` seconds for a lock. The transaction holds its own locks only for a
-    few statements.
+    A statement waits for a lock no longer than one that reads. The transaction holds its own only for a few statements.
 
     :raises DatabaseError: if the database cannot be written; the message never contains the password.
     """
-    arguments: dict[str, Any] = {"timeout": LOCK_TIMEOUT} if database.url.get_backend_name() == "sqlite" else {}
+    kind = database.url.get_backend_name()
+    arguments: dict[str, Any] = {"timeout": databases.LOCK_TIMEOUT} if kind == "sqlite" else {}
     with errors_of(database), connected(engine(database, **arguments), database) as connection:
-        match connection.dialect.name:
-            case "sqlite":
-                connection.exec_driver_sql("BEGIN IMMEDIATE")
-            case "postgresql":
-                connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}s'")
-            case _:
-                connection.exec_driver_sql(
-                    f"SET SESSION innodb_lock_wait_timeout = {LOCK_TIMEOUT}, lock_wait_timeout = {LOCK_TIMEOUT}"
-                )
-                connection.exec_driver_sql("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
-                connection.commit()
+        databases.limit_waits(connection)
+        if kind == "sqlite":
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+        elif kind == "mysql":
+            connection.exec_driver_sql("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+            connection.commit()
         yield connection

@@ -58,7 +58,7 @@ def _without_api(sources: Sources) -> list[PlannedVerdict]:
 
 
 def test_a_row_that_nova_holds_locked(cell: CellFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(apply, "LOCK_TIMEOUT", 1)
+    monkeypatch.setattr(databases, "LOCK_TIMEOUT", 1)
     sources = Sources.from_url(cell.url)
     planned = _without_api(sources)
     before = cell.dump()
@@ -81,7 +81,7 @@ def test_a_table_that_a_backup_or_an_upgrade_holds(
     cell: CellFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """MariaDB waits a day for the lock of a table, MySQL a year, unless its own option limits that."""
-    monkeypatch.setattr(apply, "LOCK_TIMEOUT", 1)
+    monkeypatch.setattr(databases, "LOCK_TIMEOUT", 1)
     sources = Sources.from_url(cell.url)
     (planned, *_more) = (repair for repair in _without_api(sources) if repair["repair"] == "free")
     postgres = cell.engine.dialect.name == "postgresql"
@@ -93,6 +93,23 @@ def test_a_table_that_a_backup_or_an_upgrade_holds(
         (outcome,) = run(sources, tmp_path / "journal", [planned])
         release.cancel()
     assert (outcome.result, time.monotonic() - begun < 50) == (ChangeResult.FAILED, True)
+    assert "a lock could not be had" in outcome.detail
+
+
+def test_a_table_that_nobody_else_may_read(cell: CellFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(databases, "LOCK_TIMEOUT", 1)
+    sources = Sources.from_url(cell.url)
+    (planned, *_more) = (repair for repair in _without_api(sources) if repair["repair"] == "free")
+    postgres = cell.engine.dialect.name == "postgresql"
+    with cell.engine.connect() as other:
+        other.exec_driver_sql("LOCK TABLE pci_devices" if postgres else "LOCK TABLES pci_devices WRITE")
+        release = threading.Timer(60, other.invalidate)
+        release.start()
+        with pytest.raises(databases.BusyError, match="a lock could not be had"):
+            wanted(sources)
+        (outcome,) = run(sources, tmp_path / "journal", [planned])
+        release.cancel()
+    assert outcome.result is ChangeResult.FAILED
     assert "a lock could not be had" in outcome.detail
 
 

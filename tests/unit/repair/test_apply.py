@@ -15,6 +15,7 @@ from sqlalchemy.exc import OperationalError
 
 from gpustack.base.errors import DatabaseError
 from gpustack.changes.change import ChangeResult, Ended
+from gpustack.novadb import databases
 from gpustack.novadb.sources import Sources
 from gpustack.repair import apply, permission, plan
 from gpustack.repair.apply import carry_out_repair
@@ -400,7 +401,7 @@ def test_a_locked_database_fails_one_repair(cell: CellFile, sources: Sources, mo
     limits: list[dict[str, Any]] = []
     engine = apply.engine
     monkeypatch.setattr(apply, "engine", lambda of, **more: (limits.append(more), engine(of, **more))[1])
-    monkeypatch.setattr(apply, "LOCK_TIMEOUT", 0.05)
+    monkeypatch.setattr(databases, "LOCK_TIMEOUT", 0.05)
     verdict = planned(sources)
     with cell.engine.connect() as nova:
         nova.exec_driver_sql("BEGIN IMMEDIATE")

@@ -20,7 +20,7 @@ from gpustack.changes import journal
 from gpustack.changes.change import ChangeResult
 from gpustack.cli.app import main
 from gpustack.cli.change import former
-from gpustack.novadb import tables
+from gpustack.novadb import databases, tables
 from gpustack.novadb.model import TERMINAL, PciRow
 from gpustack.novadb.sources import Sources
 from gpustack.novadb.view import HostState, NodeView
@@ -689,7 +689,7 @@ def test_a_commit_that_fails_is_read_back(
     cell: CellFile, sources: Sources, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SQLite refuses COMMIT while somebody reads: the rows are as before, and the next repair is made."""
-    monkeypatch.setattr(apply, "LOCK_TIMEOUT", 0.1)
+    monkeypatch.setattr(databases, "LOCK_TIMEOUT", 0.1)
     planned = [verdict for verdict in wanted(sources) if verdict["instance"] == "vm-a"]
     before = cell.dump()
     with cell.engine.connect() as nova:
