@@ -96,10 +96,12 @@ def script(sources: Sources, repairs: Sequence[Verdict]) -> str:
     moment = datetime.now(UTC).replace(tzinfo=None, microsecond=0)
     lines = ["-- Each statement must change exactly one row; roll its transaction back otherwise."]
     for cell in sources.cells:
-        dialect = cell.database.url.get_dialect()(paramstyle="named")  # type: ignore[call-arg]  # no % is doubled
         if not (wanted_here := [verdict for verdict in repairs if verdict.cell == cell.name]):
             continue
         with snapshot(cell.database) as connection:
+            of_driver = connection.dialect
+            dialect = type(of_driver)(dbapi=of_driver.dbapi, paramstyle="named")  # type: ignore[call-arg]  # no % is doubled
+            dialect.initialize(connection)  # whether a backslash escapes is a setting of the server
             written = [changes(verdict, relatives(connection, verdict), moment) for verdict in wanted_here]
             all_changes = [change for changed in written for change in changed]
             made_of = [

@@ -14,6 +14,7 @@ from gpustack.repair.show import script
 from gpustack.repair.verdict import Repair, Status
 from support.cellfile import CellFile, nova_conf
 from support.cleanup_runs import SELECTION, run, undoable, undone, wanted
+from support.engines import maintenance
 from support.killer import REPAIRS
 from unit.repair import test_undo
 
@@ -35,6 +36,23 @@ def test_the_script_does_what_apply_does(cell: CellFile, url: sa.URL, tmp_path: 
     assert changed == [1] * len(changed)
     assert len(changed) >= len(REPAIRS)
     assert {repair["repair"] for repair in wanted(sources)} <= {"restart"}
+
+
+def test_the_script_has_the_escapes_of_the_server(cell: CellFile, url: sa.URL, tmp_path: Path) -> None:
+    """Whether a backslash in a value is doubled is a setting of the server, and its default differs."""
+    setting, default = {
+        "mysql": ("SET GLOBAL sql_mode = 'ANSI_QUOTES,NO_BACKSLASH_ESCAPES'", "SET GLOBAL sql_mode = DEFAULT"),
+        "postgresql": (
+            "ALTER DATABASE cell1 SET standard_conforming_strings = off",
+            "ALTER DATABASE cell1 RESET standard_conforming_strings",
+        ),
+    }[url.get_backend_name()]
+    with maintenance(url).connect() as server:
+        server.exec_driver_sql(setting)
+        try:
+            test_the_script_does_what_apply_does(cell, url, tmp_path)
+        finally:
+            server.exec_driver_sql(default)
 
 
 def test_every_repair_and_its_way_back(cell: CellFile, url: sa.URL, tmp_path: Path) -> None:
