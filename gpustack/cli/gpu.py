@@ -144,7 +144,11 @@ gpustack gpu list --snapshot hosts.json -f json"""
             detail = Detail.STATES
         elif by == "project" and plain and not parsed_args.config_file:
             detail = Detail.PROJECTS
-        self._fleet = noted(selected(self.read(parsed_args, detail, frozenset(criteria.hosts)), criteria))
+        fleet = self.read(parsed_args, detail, frozenset(criteria.hosts))
+        if detail is Detail.PROJECTS and fleet.complete and not all(group.name for group in by_project(fleet)):
+            detail = Detail.HOLDERS  # during a move, an instance also holds the GPUs of its old flavor
+            fleet = self.read(parsed_args, detail)
+        self._fleet = noted(selected(fleet, criteria))
         if by:
             groups = by_project(self._fleet) if detail is Detail.PROJECTS else grouped(self._fleet, by)
             unknown = "Free" if by == "project" else "Instances" if detail is Detail.STATES else ""

@@ -74,3 +74,17 @@ def test_sums(cloud: StandIn, gpustack: Any) -> None:
     ran = gpustack("gpu", "list", "--group-by", "project", "-f", "json")
     (group,) = json.loads(ran.out)
     assert (ran.code, group["Project"], group["GPUs"], group["Instances"]) == (0, "research", 1, 1)
+
+
+def test_a_gpu_of_an_unconfirmed_resize_belongs_to_the_project(monkeypatch: pytest.MonkeyPatch, gpustack: Any) -> None:
+    """The migration holds what the flavor requested before, on the host that the instance leaves."""
+    devices = [device("gpu1", 0x81, used=1), device("gpu2", 0x81, used=1)]
+    stand_in = with_devices(devices, {"vm1": {"gpu1-81": 1}, "move": {"gpu2-81": 1}})
+    resized = instance("vm1") | {"status": "VERIFY_RESIZE"}
+    stand_in.answers[LISTING] = servers(resized)
+    move = {"uuid": "move", "instance_uuid": "vm1", "status": "finished"}
+    stand_in.answers["compute /os-migrations?"] = (200, {"migrations": [move]})
+    monkeypatch.setattr(OpenStackCommand, "connection", lambda *arguments, **options: stand_in)
+    ran = gpustack("gpu", "list", "--group-by", "project", "-f", "json")
+    (group,) = json.loads(ran.out)
+    assert (ran.code, group["Project"], group["GPUs"], group["Instances"]) == (0, "research", 2, 1)
