@@ -89,9 +89,11 @@ class PciRow(NamedTuple):
         """Create a row from the values of a statement.
 
         SQLite stores values of any type in a text column. A value that is not text is converted to text. A repair
-        compares with that text, matches no row, and writes nothing.
+        compares with that text, matches no row, and writes nothing. The owner is converted to lower case.
         """
         row = cls._make(values)
+        if row.instance_uuid.__class__ is str and not row.instance_uuid.islower():
+            row = row._replace(instance_uuid=row.instance_uuid.lower())
         if row.address.__class__ is row.status.__class__ is str and {value.__class__ for value in row[3:10]} <= _TEXTS:
             return row
         optional = (None if value is None else str(value) for value in row[7:10])

@@ -6,7 +6,7 @@ import sqlalchemy as sa
 
 from gpustack.base.hostnames import short
 from gpustack.novadb import tables
-from gpustack.novadb.owners import batches
+from gpustack.novadb.owners import batches, spellings
 
 
 def nodes_with_rows(
@@ -22,7 +22,7 @@ def nodes_with_rows(
     if hosts is not None:
         query = query.join(tables.compute_nodes, nodes.id == rows.compute_node_id).where(nodes.host.in_(sorted(hosts)))
     if instance_uuid is not None:
-        query = query.where(rows.instance_uuid == instance_uuid)
+        query = query.where(rows.instance_uuid.in_(sorted(spellings([instance_uuid]))))
     return connection.scalars(query)
 
 
@@ -43,7 +43,8 @@ def nodes_of_guests(
     if hosts is not None:
         query = query.where(nodes.host.in_(sorted(hosts)))
     if instance_uuid is not None:
-        yield from connection.scalars(query.select_from(joined).where(guests.uuid == instance_uuid))
+        named = guests.uuid.in_(sorted(spellings([instance_uuid])))
+        yield from connection.scalars(query.select_from(joined).where(named))
         return
     bare = query.where(~sa.exists().where(rows.compute_node_id == nodes.id))
     asking = joined.join(tables.instance_extra, extra.instance_uuid == guests.uuid)

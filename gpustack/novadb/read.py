@@ -224,11 +224,10 @@ class CellReader:
         )
         by_node: dict[int, list[PciRow]] = {}
         written: dict[int, str] = {}
-        for row in map(PciRow.of, self.connection.execute(query).all()):
-            uuid = row.instance_uuid
-            if uuid and uuid != (same := uuid.lower()):
-                written[row.id] = uuid
-                row = row._replace(instance_uuid=same)
+        for values in self.connection.execute(query).all():
+            row = PciRow.of(values)
+            if row.instance_uuid and row.instance_uuid != (owner := str(values.instance_uuid)):
+                written[row.id] = owner
             by_node.setdefault(row.compute_node_id, []).append(row)
         return by_node, written
 
@@ -317,7 +316,7 @@ class CellReader:
             )
             for host, *values in self.connection.execute(query):
                 row = PciRow.of(values)
-                by_owner.setdefault((row.instance_uuid or "").lower(), []).append((host or "an unknown host", row))
+                by_owner.setdefault(row.instance_uuid or "", []).append((host or "an unknown host", row))
         return by_owner
 
 

@@ -219,6 +219,13 @@ class NodeView:
         by_parent = by_key((row.parent_addr, row) for row in self.rows if row.parent_addr and row.deleted == 0)
         return {address: tuple(rows) for address, rows in by_parent.items()}
 
+    def relatives(self, row: PciRow) -> tuple[PciRow, ...]:
+        """The live parent of a virtual function, or the live children of a physical one."""
+        if row.parent_addr:
+            parent = self.by_address.get(row.parent_addr)
+            return (parent,) if parent else ()
+        return self.children.get(row.address, ())
+
     @cached_property
     def taken(self) -> tuple[PciRow, ...]:
         """The live rows that are claimed or allocated."""

@@ -13,7 +13,7 @@ from gpustack.novadb.model import ERROR, PciRow
 from gpustack.novadb.view import Clock, HostState, NodeView, Owner
 from gpustack.repair.evidence import in_flight, interrupted, lacking, misread, pinning, renamed
 from gpustack.repair.hypervisor import UNKNOWN
-from gpustack.repair.repair import changes, held_devices, resting_on
+from gpustack.repair.repair import changes, held_devices, resting_on, with_relatives
 from gpustack.repair.verdict import Origin, Question, Repair, Status, Verdict, words
 
 _SILENT = (HostState.DOWN, HostState.FORCED_DOWN, HostState.STOPPED)
@@ -51,12 +51,14 @@ def _origin(verdict: Verdict, view: NodeView) -> Origin:
     instance = owner.instance if owner is not None and owner.alive else None
     devices = verdict.allocation.addresses.split() if verdict.allocation else ()
     rows = (row for row in view.rows if row.live and row.taken and row.address.lower() in devices)
+    related = (row for row in with_relatives(view, verdict.rows) if row.taken and row not in verdict.rows)
     return Origin.model_construct(
         node_id=view.node.id,
         node_uuid=view.node.uuid,
         node_deleted=bool(view.node.deleted),
         owner=None if instance is None else Origin.place(instance, view.cell),
         users=tuple(row.instance_uuid or "" for row in rows),
+        beside={row.address: row.instance_uuid for row in related},
     )
 
 
@@ -81,11 +83,9 @@ def _harm(view: NodeView, clock: Clock) -> tuple[Status, str, str] | None:
         advice = "do not restart nova-compute on this host before class L is settled; then plan again"
         return Status.REPORT, because, advice
     if row := next(misread(view), None):
-        because = (
-            f"{words(row)}, and Nova can't read it so: a nova-compute that starts fails, or offers a device in use"
-        )
+        why = f"{words(row)}, and Nova can't read it so: a nova-compute that starts fails, or offers a device in use"
         advice = "do not restart nova-compute on this host before class U is settled; then plan again"
-        return Status.REPORT, because, advice
+        return Status.REPORT, why, advice
     if view.host_state(clock) is HostState.UP and (work := list(interrupted(view))):
         because = f"a stop of nova-compute would break off work: {'; '.join(work)}"
         return Status.REPORT, because, "do not stop or restart nova-compute before this work ends; then plan again"

@@ -22,6 +22,7 @@ import sqlalchemy as sa
 from gpustack.base.hostnames import extends
 from gpustack.novadb import tables
 from gpustack.novadb.model import ERROR, TERMINAL, PciRow
+from gpustack.novadb.owners import spellings
 from gpustack.novadb.view import Clock, HostState, NodeView, Owner
 from gpustack.repair.verdict import HeldDevice, NotBefore, NotIn, Repair, Seen, Verdict
 
@@ -47,7 +48,7 @@ def around(view: NodeView, rows: Iterable[PciRow], owners: Iterable[Owner], cloc
     facts = list(_host(view, clock))
     for owner in owners:
         facts += (*_instance(view, owner), *_moves(owner), *_devices(view, owner))
-    facts += map(as_read, _relatives(view, rows))
+    facts += map(as_read, with_relatives(view, rows))
     return tuple(dict.fromkeys(facts))
 
 
@@ -104,7 +105,7 @@ def _devices(view: NodeView, owner: Owner) -> Iterator[Seen]:
     yield Seen.of("pci_devices", {**others, "id": NotIn(frozenset(row.id for row in on_node))}, 0)
 
 
-def _relatives(view: NodeView, rows: Iterable[PciRow]) -> Iterator[PciRow]:
+def with_relatives(view: NodeView, rows: Iterable[PciRow]) -> Iterator[PciRow]:
     """Yield the rows, and the physical and virtual functions of the same devices."""
     for row in rows:
         yield row
@@ -153,6 +154,8 @@ def _matches(column: sa.ColumnElement[Any], value: object) -> sa.ColumnElement[b
             return column >= moment
         case NotIn(values=values):
             return sa.or_(column.is_(None), column.not_in(sorted(values))) if values else sa.true()
+        case str() if column.key in ("uuid", "instance_uuid"):
+            return column.in_(sorted(spellings([value])))
         case _:
             return column == value
 

@@ -137,12 +137,11 @@ def _present(entry: JournalEntry, cell: Cell, sources: Sources) -> tuple[tuple[S
     verdict = entry.verdict
     hosts = frozenset({verdict["host"]}) if verdict["host"] else None
     selection = Selection(service_down_time=sources.service_down_time, hosts=hosts)
-    rows = [row for row in entry.before if "address" in row]
-    before = [PciRow._make(row.get(name) for name in PciRow._fields) for row in rows]
+    before = [PciRow.of(map(row.get, PciRow._fields)) for row in entry.before if "address" in row]
+    beside = entry.origin.beside if entry.origin else {}
     nodes = {row.compute_node_id for row in before}
     devices = {device["id"] for device in verdict["devices"]}  # a repair may write only the migration that holds them
-    uuids = {str(row["instance_uuid"]).lower() for row in rows if row.get("instance_uuid")}
-    uuids |= {str(verdict["instance"]).lower()} if verdict["instance"] else set()
+    uuids = {str(uuid).lower() for uuid in (verdict["instance"], *(row.instance_uuid for row in before)) if uuid}
     facts: list[Seen] = []
     objections: list[str] = []
     with reading(sources, cell, selection) as (reader, clock):
@@ -155,11 +154,9 @@ def _present(entry: JournalEntry, cell: Cell, sources: Sources) -> tuple[tuple[S
                 facts += around(view, [*before, *(row for row in view.rows if row.id in devices)], owners, clock)
                 facts += _address_is_free(before)
                 objections += _against_node(view, entry)
-                objections += _against_host(view, clock, verdict) if rows else ()
+                objections += _against_host(view, clock, verdict) if before else ()
                 objections += (text for owner in owners for text in _against_owner(view, owner, verdict))
-                objections += (
-                    text for row in rows if row.get("deleted") == 0 for text in _against_relatives(view, row)
-                )
+                objections += (text for row in before if row.live for text in _against_relatives(view, row, beside))
     if not facts:
         of_host = f" {verdict['node']} of host {verdict['host']}" if verdict["host"] else " of the rows"
         objections.append(f"no compute node{of_host} is found")
@@ -240,15 +237,16 @@ def _against_owner(view: NodeView, owner: Owner, verdict: Mapping[str, Any]) -> 
     yield from in_flight(owner)
 
 
-def _against_relatives(view: NodeView, before: Mapping[str, Any]) -> Iterator[str]:
-    """Yield objections from related functions: a physical and a virtual function of it cannot have different users."""
-    parent = view.by_address.get(str(before.get("parent_addr") or ""))
-    family = [*view.children.get(before["address"], ()), *([parent] if parent else [])]
-    for row in family:
-        if row.taken and before.get("status") == "available":
-            yield f"{row.address} {repair.use(row)}, and {before['address']} would be offered"
-        other = row.taken and row.instance_uuid != before.get("instance_uuid")
-        if other and before.get("status") in ("claimed", "allocated"):
+def _against_relatives(view: NodeView, before: PciRow, beside: Mapping[str, str | None]) -> Iterator[str]:
+    """Yield objections from related functions: a physical and a virtual function of it cannot have different users.
+
+    :param beside: the users that they had at the repair all the same, by address.
+    """
+    for row in filter(lambda relative: relative.taken, view.relatives(before)):
+        if before.status == "available":
+            yield f"{row.address} {repair.use(row)}, and {before.address} would be offered"
+        known = row.instance_uuid == before.instance_uuid or (row.address, row.instance_uuid) in beside.items()
+        if before.taken and not known:
             yield f"{row.address}, a function of the same device, {repair.use(row)}"
 
 

@@ -116,6 +116,7 @@ class Origin(Recorded):
     :ivar node_deleted: whether it was deleted.
     :ivar owner: host, node and cell of the owner, the cell of the rows as an empty text; None without a live owner.
     :ivar users: the instances to which rows give the device of an allocation (classes Q and S).
+    :ivar beside: the instances of the taken functions of the same devices, by address.
     """
 
     node_id: RowId
@@ -123,6 +124,7 @@ class Origin(Recorded):
     node_deleted: bool
     owner: Annotated[tuple[Name | None, Name | None, Name], Field(strict=False)] | None
     users: Annotated[tuple[Name, ...], Field(strict=False, max_length=10_000)] = ()
+    beside: Annotated[dict[Name, Name | None], Field(max_length=10_000)] = {}
 
     @staticmethod
     def place(instance: Instance, cell: str) -> tuple[str | None, str | None, str]:

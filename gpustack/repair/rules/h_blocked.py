@@ -24,7 +24,7 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
     for row in view.odd:
         if not row.live or row.status not in ("unavailable", "unclaimable"):
             continue
-        relatives = _relatives(view, row)
+        relatives = view.relatives(row)
         if any(relative.taken for relative in relatives):
             continue
         case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))
@@ -54,11 +54,3 @@ def _out_of_service(view: NodeView, row: PciRow, clock: Clock) -> str:
         for address in (row.address, row.parent_addr or "")
     )
     return next((entry.why for entry in entries if entry), "")
-
-
-def _relatives(view: NodeView, row: PciRow) -> tuple[PciRow, ...]:
-    """Return the parent of a virtual function, or the children of a physical one."""
-    if row.parent_addr:
-        parent = view.by_address.get(row.parent_addr)
-        return (parent,) if parent else ()
-    return view.children.get(row.address, ())

@@ -395,6 +395,15 @@ def test_a_deleted_compute_node_and_the_held_devices_are_recorded() -> None:
     )
 
 
+def test_the_users_of_related_functions_are_recorded() -> None:
+    virtual = {"address": "0000:81:00.1", "parent": ONE, "type": "type-VF"}
+    taken = {"status": "allocated", "owner": "other", "request": "r1", **virtual}
+    rows = [{**OWNED, "type": "type-PF"}, taken, {"status": "available", **virtual, "address": "0000:81:00.2"}]
+    origin = judged({"rows": rows, "owners": {"vm": {}, "other": {"host": "gpu1"}}}, "A").origin
+    assert origin is not None
+    assert origin.beside == {"0000:81:00.1": "other"}
+
+
 def test_the_users_of_an_allocated_device_are_recorded() -> None:
     taken = [{**KEPT, "owner": "x"}, {**KEPT, "owner": "y", "address": "0000:99:00.0"}, {"status": "available"}]
     owners = {"x": {"host": "gpu1"}, "y": {"host": "gpu1"}, "stranger": {"age": 400}}

@@ -150,6 +150,44 @@ def test_a_function_that_is_taken_without_an_owner_is_named(cell: CellFile, sour
     assert "0000:05:00.0, a function of the same device, is allocated; nothing was restored" in outcome.detail
 
 
+@pytest.mark.parametrize("first", ["vm-p", "vm-w"])
+def test_functions_of_one_device_that_were_both_taken_are_restored(
+    cell: CellFile, sources: Sources, tmp_path: Path, first: str
+) -> None:
+    node = cell.host("both")
+    physical = {"dev_type": "type-PF", "instance_uuid": cell.instance("vm-p", "new")}
+    cell.device(node, "0000:05:00.0", "allocated", request_id="x", **physical)
+    virtual = {"dev_type": "type-VF", "parent_addr": "0000:05:00.0", "instance_uuid": cell.instance("vm-w", "new")}
+    cell.device(node, "0000:05:00.1", "allocated", request_id="x", **virtual)
+    before = cell.dump()
+    planned = [verdict for verdict in wanted(sources) if verdict["host"] == "both"]
+    outcomes = run(sources, tmp_path / "journal", sorted(planned, key=lambda one: one["instance"] != first))
+    assert [outcome.result for outcome in outcomes] == [ChangeResult.DONE] * 2
+    outcomes = undone(tmp_path / "journal", sources)
+    assert [outcome.result for outcome in outcomes] == [ChangeResult.DONE] * 2, outcomes
+    assert cell.dump() == before
+
+
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [("instances", "uuid"), ("instance_extra", "instance_uuid"), ("pci_devices", "instance_uuid")],
+)
+def test_instances_in_capitals_are_repaired_and_restored(
+    cell: CellFile, sources: Sources, tmp_path: Path, table: str, column: str
+) -> None:
+    """MySQL ignores case, and the rows may have been written by hand or copied from another database."""
+    owners = ("vm-a", "vm-b", "vm-bd", "vm-c", "vm-d", "gone")
+    sql(cell, f"UPDATE {table} SET {column} = upper({column}) WHERE {column} IN {owners}")
+    before = cell.dump()
+    planned = [verdict for verdict in wanted(sources) if verdict["instance"] in owners and verdict["class"] != "U"]
+    assert planned
+    outcomes = run(sources, tmp_path / "journal", planned)
+    assert {outcome.result for outcome in outcomes} == {ChangeResult.DONE}, outcomes
+    outcomes = undone(tmp_path / "journal", sources)
+    assert {outcome.result for outcome in outcomes} == {ChangeResult.DONE}, outcomes
+    assert cell.dump() == before
+
+
 def test_rows_of_a_compute_node_without_a_record_are_restored(cell: CellFile, sources: Sources, tmp_path: Path) -> None:
     """Only a database without foreign keys loses the record; nothing is restored if it has come back."""
     record = "(id, host, hypervisor_hostname, uuid, deleted) SELECT compute_node_id, 'back', 'back', 'u', 0"
