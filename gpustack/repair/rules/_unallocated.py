@@ -85,23 +85,15 @@ def _word(
     if reasons:
         return Status.PROTECTED, "; ".join(dict.fromkeys(reasons)), ""
     if root not in held:
-        return (
-            Status.REPORT,
-            "the instance has no allocation of this host, so nova-compute adds none: who is sent here finds no device",
-            _heal_advice(owner.uuid, held),
-        )
+        why = "the instance has no allocation of this host, so nova-compute adds none: who is sent here finds no device"
+        return Status.REPORT, why, _heal_advice(owner.uuid, held)
     if view.host_state(clock) is not HostState.UP:
-        return (
-            Status.HEALS,
-            "nova-compute adds the allocation when it starts again; until then nothing is sent here",
-            "",
-        )
+        why = "nova-compute adds the allocation when it starts again; until then nothing is sent here"
+        return Status.HEALS, why, ""
     if all(overdue(stale_since(row, owner), clock) for row in rows):
-        return (
-            Status.REPORT,
-            "nova-compute is up and adds the allocation in its next periodic (60 seconds); it may fail to",
-            'plan again in some minutes; if it is still so, look for "Error updating resources for node" in its log',
-        )
+        why = "nova-compute is up and adds the allocation in its next periodic (60 seconds); it may fail to"
+        later = 'plan again in some minutes; if it is still so, look for "Error updating resources for node" in its log'
+        return Status.REPORT, why, later
     return Status.HEALS, "nova-compute is up, and adds the allocation in its next periodic (60 seconds)", ""
 
 

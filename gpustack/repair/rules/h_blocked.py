@@ -49,8 +49,6 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
 def _out_of_service(view: NodeView, row: PciRow, clock: Clock) -> str:
     """Return the reason that the spec has for the function or its card; empty without one."""
     names = {name for name in (view.node.host, view.node.hypervisor_hostname) if name}
-    entries = (
-        entry_of(clock.out_of_service_by_machine, names, address.lower())
-        for address in (row.address, row.parent_addr or "")
-    )
+    addresses = (row.address.lower(), (row.parent_addr or "").lower())
+    entries = (entry_of(clock.out_of_service_by_machine, names, address) for address in addresses)
     return next((entry.why for entry in entries if entry), "")
