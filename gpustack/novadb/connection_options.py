@@ -5,6 +5,8 @@ options read local files, send them to the server, or change the meaning of a st
 how to reach the server are accepted.
 """
 
+import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -50,4 +52,11 @@ def accepted(url: sa.URL, where: str) -> sa.URL:
         what = f"the connection has the option {refused[0][:64]!r}, which gpustack does not pass to the {kind} driver"
         remedy = f"remove it from the connection; allowed: {', '.join(sorted(_ALLOWED[kind]))}"
         raise DatabaseError(what, where=where, remedy=remedy)
+    if url.query.keys() & {"read_default_file", "read_default_group"}:  # TripleO and RHOSO name one for TLS
+        path = str(url.query.get("read_default_file", "/etc/my.cnf"))
+        known = re.fullmatch(r"/etc/(my\.cnf|(my\.cnf\.d|mysql)/[\w.-]+)", path) and os.path.isfile(path)  # noqa: PTH113
+        if not (known and url.username and url.password and url.host and url.database):  # or it may have another login
+            what = "the connection has read_default_file, which gpustack does not pass to the driver as it is"
+            remedy = "run gpustack where the file is in /etc, and name user, password, host and database; or set ssl_ca"
+            raise DatabaseError(what, where=where, remedy=remedy)
     return url.difference_update_query(_IGNORED)

@@ -3,6 +3,7 @@
 Passwords stay inside SQLAlchemy's URL objects; messages and exceptions of this module never contain them.
 """
 
+import configparser
 import os
 import re
 import struct
@@ -109,7 +110,7 @@ def engine(of: Database, pool: Mapping[str, Any] | None = None, **arguments: obj
 
 
 # Exceptions that drivers raise for invalid arguments and for malformed answers of a server.
-_MISUSED = (*DAMAGE, RuntimeError, AssertionError, struct.error)
+_MISUSED = (*DAMAGE, RuntimeError, AssertionError, struct.error, configparser.Error)
 
 
 def _misused(of: Database, error: Exception) -> DatabaseError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from types import SimpleNamespace
 
 import pytest
@@ -36,6 +37,38 @@ def test_a_statement_may_take_any_time_unless_the_url_limits_it(url: str, left: 
     connection = SimpleNamespace(_read_timeout=60)
     unlimited(sa.make_url(url), connection)
     assert connection._read_timeout == left
+
+
+OF_TRIPLEO = "read_default_file=/etc/my.cnf.d/tripleo.cnf&read_default_group=tripleo"
+
+
+@pytest.mark.parametrize("options", [OF_TRIPLEO, "read_default_file=/etc/my.cnf", "read_default_group=client"])
+def test_the_options_of_tripleo_and_rhoso_reach_the_driver(options: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file has the certificates; each connection and cell mapping of these clouds names it."""
+    monkeypatch.setattr(os.path, "isfile", lambda path: str(path).startswith("/etc/my.cnf"))
+    url = sa.make_url(f"mysql+pymysql://nova:secret@db/nova?{options}")
+    assert accepted(url, "cell1") == url
+    assert sa.create_engine(url).dialect.create_connect_args(url)[1].items() >= url.query.items()
+
+
+@pytest.mark.parametrize(
+    ("login", "options", "present"),
+    [
+        ("nova:secret@db", OF_TRIPLEO, False),
+        ("nova@db", OF_TRIPLEO, True),  # the password would be the file's
+        ("db", "read_default_group=client", True),
+        ("nova:secret@", OF_TRIPLEO, True),
+        ("nova:secret@db", "read_default_file=/root/.my.cnf", True),
+        ("nova:secret@db", "read_default_file=/etc/my.cnf.d/../shadow", True),
+        ("nova:secret@db", "read_default_file=/etc/my.cnf&read_default_file=/etc/shadow", True),
+    ],
+)
+def test_no_other_file_and_no_login_of_a_file_is_read(
+    login: str, options: str, present: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os.path, "isfile", lambda path: present)
+    with pytest.raises(DatabaseError, match="has read_default_file, which gpustack does not pass"):
+        accepted(sa.make_url(f"mysql+pymysql://{login}/nova?{options}"), "cell1")
 
 
 def test_an_option_that_is_not_allowed_is_named_without_its_value() -> None:
