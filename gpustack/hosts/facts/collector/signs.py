@@ -53,7 +53,8 @@ _PLACEHOLDERS = {
     "<P>": _P,
     "<I>": r"(?:\biommu ivhd[0-9]{1,4}: |" + _P + ")",  # an IOMMU of AMD speaks for itself, or for a device
     "<G>": r"(?:(?<![\w.])" + _GPU_DRIVERS + "(?: " + _A + r")?: |\[drm(?::[\w.]{1,80})?(?: \[\w{1,20}\])?\]? ?)"
-    r"(?:(?:\w{2,16}|\[drm[^\]]{0,100}\]{1,2}|\*ERROR\*|\*WARNING\*|(?:Tile[0-9]{1,2}: ?)?GT[0-9]{1,2}):? ){0,4}",
+    r"(?:(?:\w{2,16}|\[drm[^\]]{0,100}\]{1,2}|\*ERROR\*|\*WARNING\*|(?:Tile[0-9]{1,2}: ?)?GT[0-9]{1,2}):? ){0,4}"
+    r"(?:\{[0-9]{1,20}\} ?)?",  # amdgpu numbers the events of RAS
     "<N>": r"(?<![\w.])nouveau " + _A + r": (?:\w{2,16}: ){0,2}",
     "<GM>": r"'?(?P<name>nvidia(?:[-_](?:drm|modeset|uvm|peermem|vgpu[-_]vfio|current[\w-]{0,20}|fs))?"
     r"|nouveau|amdgpu|radeon|i915|xe|habanalabs|vfio[\w-]{0,24}|nvgrace[\w-]{0,20})'?",
@@ -171,7 +172,7 @@ _BOOT_MARK = re.compile(r"-- (?:Boot [0-9a-f]{32}|Reboot) --")
 # Programs whose own messages count; another program only quotes.
 _SPEAKERS = re.compile(
     r"kernel|cloud-init|systemd-modules-load|systemd-udevd|\(udev-worker\)|modprobe|dkms[\w.]*|akmods(?:build)?"
-    r"|containerd|crio|dockerd|kubelet|nvidia-gridd|(?:nv-|nvidia-)?fabric.{0,20}"
+    r"|containerd|crio|dockerd?|podman|kubelet|k3s|rke2|k0s|nvidia-gridd|(?:nv-|nvidia-)?fabric.{0,20}"
 )
 _GUEST = "gpustack guest check: "
 

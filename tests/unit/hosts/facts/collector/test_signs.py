@@ -94,6 +94,91 @@ def test_the_text_judges_better_than_the_number(text: str, code: str | None) -> 
     assert [event.code for event in events([text])] == ([code] if code else [])
 
 
+def test_reused_numbers_have_the_newest_name() -> None:
+    """Since R550, 28002 and 28004 report that a module is cool again; before, they were fatal and said so."""
+    assert [event.code for event in events([f"{SWITCH}28002, OSFP Thermal Warn Deactivated"])] == ["GPU921"]
+    assert [event.code for event in events([f"{SWITCH}28002, Fatal, Link 03 MC TS tag store fatal ECC"])] == ["GPU920"]
+    assert not [row["id"] for row in NUMBERED if row["number"] in range(10_000, 40_000, 1000)]  # of groups, never printed
+
+
+def test_a_number_that_the_end_of_a_log_or_a_console_cuts_is_no_other_one() -> None:
+    text = f"[ 1000.123456] {NVLINK}63, pid=1234, name=python, Row Remapper: New row marked for remapping"
+    start = text.index("63,")
+    assert not events([text[: start + 1]])
+    for width in range(20, 120):
+        log = lines("\n".join(text[at : at + width] for at in range(0, len(text), width)))
+        assert [(event.code, event.address) for event in events(log)] == [("GPU919", ADDRESS)], width
+
+
+def test_a_recommended_reset_can_become_unneeded() -> None:
+    changed = f"{NVLINK}154, GPU recovery action changed from {{}} to {{}}"
+    reset, none = "0x1 (GPU Reset Required)", "0x0 (None)"
+    needed, ended = changed.format(none, reset), changed.format(reset, none)
+    assert [event.code for event in events([needed])] == ["GPU913"]
+    assert not events([needed, ended])
+    assert [event.code for event in events([ended, needed])] == ["GPU913"]
+
+
+NVIDIA_CLI = (
+    "error running prestart hook #0: exit status 1, stderr: Auto-detected mode as 'legacy'\\nnvidia-container-cli: "
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        NVIDIA_CLI + "initialization error: load library failed: libnvidia-ml.so.1: cannot open shared object file",
+        NVIDIA_CLI + "initialization error: nvml error: driver not loaded: unknown",
+        NVIDIA_CLI + "requirement error: unsatisfied condition: cuda>=12.6, please update your driver",
+        NVIDIA_CLI + "device error: 3: unknown device: unknown",
+        NVIDIA_CLI + "mount error: failed to add device rules: unable to find any existing device filters",
+        NVIDIA_CLI + "container error: cgroup subsystem devices not found: unknown",
+        NVIDIA_CLI + "ldcache error: open failed: /sbin/ldconfig.real: no such file or directory: unknown",
+        "invoking the NVIDIA Container Runtime Hook directly (e.g. specifying the docker --gpus flag) is",
+        'docker: Error response from daemon: could not select device driver "" with capabilities: [[gpu]].',
+        r"returned error: could not select device driver \"nvidia\" with capabilities: [[compute gpu utility]]",
+        "docker: Error response from daemon: unknown or invalid runtime name: nvidia",
+        "docker: Error response from daemon: Unknown runtime specified nvidia.",
+        r"desc = failed to get sandbox runtime: no runtime for \\\"nvidia-cdi\\\" is configured",
+        "Error: setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=all",
+        "CDI device injection failed: unresolvable CDI devices management.nvidia.com/gpu=0: unknown",
+        "Failed to initialize NVML: Unknown Error",  # in a container, after `systemctl daemon-reload`
+    ],
+)
+def test_containers_that_get_no_gpu(text: str) -> None:
+    for program in ("cloud-init", "dockerd", "docker", "podman", "containerd", "kubelet", "k3s"):
+        (event,) = events([f"Nov 29 14:20:01 vm {program}[900]: {text}"])
+        assert (event.sign, event.code, event.severity) == ("containers-failed", "GPU945", "error")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'could not select device driver "" with capabilities: [[tpu]]',
+        "unknown or invalid runtime name: kata",
+        'no runtime for "kata" is configured',
+        "unresolvable CDI devices vendor.com/nic=0",
+        "Auto-detected mode as 'nvml'",
+    ],
+)
+def test_failures_of_other_devices_of_containers_are_quiet(text: str) -> None:
+    assert not events([f"Nov 29 14:20:01 vm dockerd[900]: {text}"])
+
+
+@pytest.mark.parametrize("number", ["", "{17}", "{18446744073709551615} "])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "uncorrectable hardware error(ERREVENT_ATHUB_INTERRUPT) detected!",
+        "1 uncorrectable hardware errors detected in umc block",
+        "socket: 1, die: 0, 2 new uncorrectable hardware errors detected in gfx block",
+    ],
+)
+def test_memory_errors_of_amd_with_the_number_of_their_event(number: str, text: str) -> None:
+    """Since Linux 6.10, amdgpu prints a number before a message of RAS (``amdgpu_ras_event_log_print``)."""
+    assert [(event.code, event.address) for event in events([f"{AMD} amdgpu: {number}{text}"])] == [("GPU934", ADDRESS)]
+
+
 def test_messages_of_the_system_processor_name_their_gpu() -> None:
     text = f"NVRM: Rate limiting GSP RPC error prints for GPU at PCI:{ADDRESS[:-2]} (printing 1 of every 30)."
     assert [event.address for event in events([f"{text}  The GPU likely needs to be reset."])] == [ADDRESS]
