@@ -117,8 +117,10 @@ def is_outdated(event: Event, drivers: Mapping[str | None, str | None], events: 
 
     :param events: all messages.
     """
-    needed = event.kind == "firmware" and any((e.kind, e.address) == ("init-failed", event.address) for e in events)
-    return event.kind in _OF_BINDING and not needed and drivers.get(event.address) not in (None, event.kind)
+    if event.kind == "firmware" and any((e.kind, e.address) == ("init-failed", event.address) for e in events):
+        return False
+    served = drivers.get(event.address) not in (None, event.kind)  # NVIDIA's starts some GPUs without its firmware
+    return event.kind in _OF_BINDING and (served or (event.kind, event.values.get("driver")) == ("firmware", "nvidia"))
 
 
 def _counted(host: Host, gpu: Gpu) -> list[Function]:

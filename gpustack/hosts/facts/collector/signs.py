@@ -30,9 +30,13 @@ LOST = ("xid-", "power-state", "reset-failed")
 FAILURES = ("init-failed", "probe-failed")
 STARTS = ("init-failed", "firmware-failed", "probe-failed")
 """That a driver did not start a GPU or a controller of one. The first message has the reason."""
-_WEAK = ("probe-failed", "power-state", "module-absent", "xid-109", "xid-119", "xid-120", "xid-143")
-_CHAINS = {n: own for own in (STARTS, LOST[1:], ("module-unbuilt", _WEAK[2]), ("xid-79", *_WEAK[3:])) for n in own}
+_STALLED = ("xid-109", "xid-119", "xid-120", "xid-143")
+_WEAK = ("probe-failed", "power-state", "module-absent", "aer-uncorrected", *_STALLED)
+_PAIRS = (("module-unbuilt", "module-absent"), ("dpc", "aer-uncorrected"))
+_CHAINS = {name: own for own in (STARTS, LOST[1:], *_PAIRS, ("xid-79", *_STALLED)) for name in own}
 """The names of events of which the first at a place is the reason of the others; a weak one is no reason."""
+_RECOVERED = {"aer-uncorrected", "dpc", "cper-fatal"}
+"""The errors from which the kernel tries to recover a device. A port above it can report that this failed."""
 CONSEQUENCES = ("task-hung", "nvml-mismatch", "driver-absent", "containers-failed")
 """The signs that programs above the driver fail, of which any other failure is the cause."""
 
@@ -119,11 +123,14 @@ def effects(failures: Iterable[Tuple[Optional[str], str, Optional[str]]]) -> Set
 
     :param failures: address, name and severity, the oldest first.
     """
+    failures = list(failures)
     errors = [(a, n) for a, n, severity in failures if n in FAILURES or (severity == "error" and n in _CHAINS)]
     reasons: Dict[Tuple[Optional[str], Tuple[str, ...]], str] = {}
     for address, name in sorted(errors, key=lambda one: one[1] in _WEAK):
         reasons.setdefault((address, _CHAINS[name]), name)
-    return {(address, name) for address, name in errors if reasons[address, _CHAINS[name]] not in (name, *_WEAK)}
+    later = {(address, name) for address, name in errors if reasons[address, _CHAINS[name]] not in (name, *_WEAK)}
+    followed = "" if _RECOVERED.isdisjoint(name for _, name, _ in failures) else "recovery-failed"
+    return later | {(address, name) for address, name, _ in failures if name == followed}
 
 
 def full_address(text: Optional[str]) -> Optional[str]:

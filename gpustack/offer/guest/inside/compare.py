@@ -81,6 +81,8 @@ def _relevant(events: Iterable[Dict[str, Any]], gpus: Optional[List[Dict[str, An
             of_driver = gpus is None and event["text"].startswith(_OF_DRIVERS)
             wanted = event["address"] is None or event["address"] in addresses or bool(below) or of_driver
             event = {**event, "address": below or event["address"]}
+        elif (event["kind"], event.get("driver")) == (messages.FIRMWARE, "nvidia"):  # some GPUs start without it
+            wanted = event["address"] in broken
         name = "module-unsigned" if event["kind"] == messages.UNSIGNED else event.get("sign", "")
         wanted = wanted and not (gpus is not None and is_of_absent(name, event.get("text", ""), vendors))
         concerned = {event["address"]} if event["address"] else nvidia

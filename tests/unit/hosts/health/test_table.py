@@ -249,6 +249,47 @@ def test_a_failure_is_one_finding_with_its_first_message(log: tuple[str, ...], c
     assert reason in found.message
 
 
+AER = (
+    "pcieport 0000:80:03.0: AER: Uncorrectable (Fatal) error message received from 0000:88:00.0",
+    f"vfio-pci {GPU}: PCIe Bus Error: severity=Uncorrectable (Fatal), type=Transaction Layer, (Requester ID)",
+)
+DPC = (
+    "pcieport 0000:80:03.0: DPC: containment event, status:0x1f01, unmasked uncorrectable error detected",
+    "pcieport 0000:80:03.0: PCIe Bus Error: severity=Uncorrectable (Fatal), type=Transaction Layer, (Receiver ID)",
+)
+UNRECOVERED = (
+    f"vfio-pci {GPU}: AER: can't recover (no error_detected callback)",
+    "pcieport 0000:80:03.0: AER: subordinate device reset failed",
+    "pcieport 0000:80:03.0: AER: device recovery failed",
+)
+
+
+def test_a_failed_recovery_follows_its_error() -> None:
+    assert codes(*HOST, *AER, *UNRECOVERED) == [f"GPU922 log {GPU}"]
+    assert codes(*HOST, *DPC, *UNRECOVERED) == ["GPU925 log 0000:80:03.0"]
+    signs, _ = check_log([f"[    1.0] {line}" for line in (*HOST, *AER, *UNRECOVERED)], "log")
+    assert {sign.code for sign in signs} == {"GPU922", "GPU926"}
+
+
+def test_a_failed_recovery_without_its_error_is_a_finding() -> None:
+    assert codes(*HOST, *UNRECOVERED) == [f"GPU926 log {GPU}", "GPU926 log 0000:80:03.0"]
+
+
+def test_an_error_before_a_containment_hides_it_not() -> None:
+    assert codes(*HOST, DPC[1], *DPC) == ["GPU925 log 0000:80:03.0"]
+    assert codes(*HOST, *AER, *DPC) == [f"GPU922 log {GPU}", "GPU925 log 0000:80:03.0"]
+
+
+def test_nvidias_firmware_is_needed_only_by_a_gpu_that_does_not_start() -> None:
+    """The proprietary driver starts a Turing GPU without its System Processor."""
+    missing = f"nvidia {GPU}: Direct firmware load for nvidia/535.183.01/gsp_tu10x.bin failed with error -2"
+    failed = "NVRM: GPU 0000:{}:00.0: RmInitAdapter failed! (0x61:0x56:1697)"
+    assert codes(*HOST, missing) == []
+    assert codes(*HOST, missing, failed.format("88")) == [f"GPU862 log {GPU}"]
+    assert codes(*HOST, missing, failed.format("89")) == []  # of another device
+    assert codes(*HOST, missing.replace("nvidia 0", "nouveau 0")) == [f"GPU862 log {GPU}"]
+
+
 def test_a_reason_without_address_is_that_of_no_other_driver() -> None:
     reason = "[drm:amdgpu_get_bios [amdgpu]] *ERROR* Unable to locate a BIOS ROM"
     failure = f"nvidia: probe of {GPU} failed with error -1"
