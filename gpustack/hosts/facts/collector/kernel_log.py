@@ -18,8 +18,8 @@ MOST = 4096
 TOKEN = re.compile(r"[A-Za-z_]{3,}")
 """A word of a message."""
 _ADDRESS = re.compile(r"(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[01][0-9a-fA-F](?:\.[0-7])?\b")
-# A record of /dev/kmsg (Documentation/ABI/testing/dev-kmsg): priority, number, time, flags; message.
-_RECORD = re.compile(r"[0-9]+,([0-9]+),([0-9]+),[^;]*;(.*)")
+# A record of /dev/kmsg (Documentation/ABI/testing/dev-kmsg): priority, number, time, flags; message with escapes \xNN.
+RECORD = re.compile(r"[0-9]+,([0-9]+),([0-9]+),[^;]*;(.*)")
 _NUMBER = re.compile(r"\)?: ([0-9]{1,5}),")
 """The number of NVIDIA's errors, which follows the device: ``Xid (PCI:0000:65:00): 79, pid=1``."""
 Kind = Tuple[str, str, Optional[str], Optional[str]]
@@ -41,7 +41,7 @@ def kernel_log(host: HostRoot) -> Tuple[Optional[List[str]], Optional[int], Opti
     matched, since = 0, None  # type: int, Optional[int]
     try:
         for number, record in enumerate(records(host)):
-            match = _RECORD.match(record)
+            match = RECORD.match(record)
             kind = _kind(match.group(3), words) if match else None
             if match and since is None:
                 since = int(match.group(2)) // 1000000 if int(match.group(1)) else 0

@@ -63,10 +63,8 @@ def _event(sign: Sign, buses: str) -> Event:
     if "text" in values:
         values["text"] = sign.message[:_TEXT]
     if kind == SIGN:
-        values.update(
-            {"sign": sign.sign, "code": sign.code or "", "severity": sign.severity or "", "buses": buses},
-            count=str(sign.count),
-        )
+        values.update(sign=sign.sign, code=sign.code or "", severity=sign.severity or "")
+        values.update(buses=buses, count=str(sign.count))
     if kind in (LEGACY, UNSUPPORTED):
         values["driver"] = values["driver"] or "(version unknown)"
     if "product" in values:

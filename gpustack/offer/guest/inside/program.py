@@ -65,13 +65,9 @@ def promised(facts: Dict[str, Any], count: Optional[int], data: Dict[str, Any]) 
 
 def _text(problem: Dict[str, Any]) -> str:
     """A problem with the texts of its kind."""
-    return "{} {} {}: {}\n  -> {}\n".format(
-        problem["severity"].upper(),
-        problem["code"],
-        problem["place"],
-        problem["message"].format(**problem["values"]),
-        problem["remedy"].format(**problem["values"]),
-    )
+    message, remedy = (problem[name].format(**problem["values"]) for name in ("message", "remedy"))
+    head = "{} {code} {place}".format(problem["severity"].upper(), **problem)
+    return "{}: {}\n  -> {}\n".format(head, message, remedy)
 
 
 def write(line: str, root: str) -> None:

@@ -4,13 +4,13 @@ import gzip
 import json
 import re
 import zlib
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from gpustack.hosts.facts.collector.addresses import PCI
 from gpustack.hosts.facts.collector.aliases import Aliases, modules_release, read_aliases
 from gpustack.hosts.facts.collector.functions import FunctionFiles, identity
 from gpustack.hosts.facts.collector.kernel import NVIDIA_RELEASE, running_release
-from gpustack.hosts.facts.collector.kernel_log import records
+from gpustack.hosts.facts.collector.kernel_log import RECORD, records
 from gpustack.hosts.facts.collector.limits import ADDRESS, TEXT_LIMIT, VALUE_LIMIT
 from gpustack.hosts.facts.collector.reader import HostRoot
 from gpustack.hosts.facts.collector.resources import bars
@@ -20,8 +20,6 @@ from gpustack.hosts.facts.collector.text import lines
 from . import messages
 
 _FLAVOR = re.compile(r"[^\x00-\x1f\x7f]{1,255}")
-# A record of /dev/kmsg: priority, number, time, flags; message. Control characters in the message are \xNN.
-_RECORD = re.compile(r"[0-9]+,(?P<number>[0-9]+),[0-9]+,[^;]*;(?P<message>.*)")
 _INSTANCE_DATA = ("/run/cloud-init/instance-data-sensitive.json", "/run/cloud-init/instance-data.json")
 
 
@@ -52,11 +50,11 @@ def facts(root: str, consoles: Sequence[Sequence[Optional[str]]], table: SignTab
 def kernel_messages(host: HostRoot) -> Tuple[Optional[List[str]], bool]:
     """The kernel's messages, and whether the first one since the boot is among them; ``None`` if unreadable."""
     try:
-        matches = [match for match in map(_RECORD.match, records(host)) if match]
+        matches = [match for match in map(RECORD.match, records(host)) if match]
     except OSError:
         return None, False  # it takes root
-    complete = any(int(match.group("number")) == 0 for match in matches)
-    return lines("\n".join(match.group("message").replace("\\x0a", "\n") for match in matches)), complete
+    complete = any(int(match.group(1)) == 0 for match in matches)
+    return lines("\n".join(match.group(3).replace("\\x0a", "\n") for match in matches)), complete
 
 
 def gpus(functions: Iterable[Dict[str, Any]], consoles: Sequence[Sequence[Optional[str]]]) -> List[Dict[str, Any]]:
@@ -65,16 +63,12 @@ def gpus(functions: Iterable[Dict[str, Any]], consoles: Sequence[Sequence[Option
     :param consoles: vendor and product of virtual displays and management controllers; ``None`` is any product.
     """
     # All display controllers and processing accelerators: 0300, 0302 and 0380 are GPUs of one vendor or another.
-    chosen: List[Dict[str, Any]] = []
-    slots: Set[str] = set()
+    chosen: Dict[str, Dict[str, Any]] = {}
     for function in sorted(functions, key=lambda function: str(function["address"])):
-        slot = function["address"].rpartition(".")[0]
         ids = ((function["vendor"], function["product"]), (function["vendor"], None))
-        is_gpu = function["class"].startswith(("03", "1200")) and not any(tuple(console) in ids for console in consoles)
-        if is_gpu and slot not in slots:
-            slots.add(slot)
-            chosen.append(function)
-    return chosen
+        if function["class"].startswith(("03", "1200")) and not any(tuple(console) in ids for console in consoles):
+            chosen.setdefault(function["address"].rpartition(".")[0], function)
+    return list(chosen.values())
 
 
 def _gpus(host: HostRoot, consoles: Sequence[Sequence[Optional[str]]]) -> Optional[List[Dict[str, Any]]]:

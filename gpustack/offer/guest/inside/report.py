@@ -19,7 +19,8 @@ _ID = re.compile(r"[0-9a-f]{4}")
 _VALUES = {"code": "GPU[0-9]{3}", "buses": "([0-9a-f]{2}(-[0-9a-f]{2})?)?", "count": "[0-9]{1,9}", "bar": "[0-9]"}
 _VALUES["severity"] = "(info|warning|error)?"
 _WORD = re.compile(r"[A-Za-z0-9._+~:-]{0,128}")
-_KEYS = {"address", "vendor", "product", "class", "driver", "modules", "unplaced"}
+_TEXTS = {"address": _ADDRESS, "vendor": _ID, "product": _ID, "class": _WORD}
+"""The forms of texts that each GPU has."""
 
 
 def summary(facts: Dict[str, Any], expected: Optional[int] = None, codes: Sequence[str] = ()) -> str:
@@ -103,14 +104,11 @@ def checked(document: Any) -> Optional[Dict[str, Any]]:
 
 
 def _is_gpu(entry: Any) -> bool:
-    if not isinstance(entry, dict) or set(entry) != _KEYS:
+    if not isinstance(entry, dict) or set(entry) != {*_TEXTS, "driver", "modules", "unplaced"}:
         return False
     modules, unplaced = entry["modules"], entry["unplaced"]
     return (
-        _matches(_ADDRESS, entry["address"])
-        and _matches(_ID, entry["vendor"])
-        and _matches(_ID, entry["product"])
-        and _matches(_WORD, entry["class"])
+        all(_matches(form, entry[name]) for name, form in _TEXTS.items())
         and (entry["driver"] is None or _matches(_WORD, entry["driver"]))
         and (modules is None or (isinstance(modules, list) and all(_matches(_WORD, name) for name in modules)))
         and isinstance(unplaced, list)
