@@ -37,7 +37,7 @@ _CHAINS = {name: own for own in (STARTS, LOST[1:], *_PAIRS, ("xid-79", *_STALLED
 """The names of events of which the first at a place is the reason of the others; a weak one is no reason."""
 _RECOVERED = {"aer-uncorrected", "dpc", "cper-fatal"}
 """The errors from which the kernel tries to recover a device. A port above it can report that this failed."""
-CONSEQUENCES = ("task-hung", "nvml-mismatch", "driver-absent", "containers-failed")
+CONSEQUENCES = ("compute-missing", "task-hung", "nvml-mismatch", "driver-absent", "containers-failed")
 """The signs that programs above the driver fail, of which any other failure is the cause."""
 
 MOST_EVENTS = 1024
@@ -108,7 +108,7 @@ class Event(NamedTuple):
 
 def is_of_absent(sign: str, text: str, vendors: Set[str]) -> bool:
     """Whether a message is about the module of a vendor without a GPU here: images list modules for many cards."""
-    named = "nvidia" if sign in CONSEQUENCES[1:] else text if sign.startswith("module-") else ""
+    named = "nvidia" if sign in CONSEQUENCES[2:] else text if sign.startswith("module-") else ""
     return _vendor(named) not in (None, *vendors)
 
 

@@ -19,7 +19,7 @@ WORDS = (
     "currently,Registered plugin,Resetting chip for,Ring reset,Root Port,SMC ready state,SXid,Seconds NVRM,Secure "
     "Boot,Service entered,Slot Card Link fault found link,Survivability Mode,Tile visible,Timed fence,Timedout "
     "guc_id,UMC uncorrectable,UNKNOWN event,Uncorrectable GuC,Unsuccessful Fault Prefetch,VMC src_id,VRAM lost,Waiting"
-    " devices,Xid,Your graphics,add Cannot,allow_unsafe_interrupts VFIO,amdgpu_device_ip_init "
+    " devices,Xid,Your graphics,add Cannot,added errors,allow_unsafe_interrupts VFIO,amdgpu_device_ip_init "
     "failed,amdgpu_device_ip_resume failed,amdgpu_discovery_init failed,asd PSP,asic amdgpu drm init,assign "
     "BAR,assigned BAR,atomic ops,atomics rejects,avail broken,bad_page_threshold Exceeding,begin GPU,beyond "
     "retry,binary discovery,bind IOV,blacklisted Module hash,blocked INFO,bogus assign,bound while,broken "

@@ -180,6 +180,16 @@ def test_a_failure_of_programs_follows_the_drivers_failure() -> None:
     assert codes(*HOST, "cloud-init[9]: Failed to initialize NVML: Driver/library version mismatch") == ["GPU861 log"]
 
 
+def test_rocm_without_a_gpu_follows_the_failure_of_a_controller() -> None:
+    host = [line.replace("10de:20b5", "1002:74a1") for line in HOST]
+    absent = "kfd kfd: amdgpu: device 1002:74a1 NOT added due to errors"
+    started = "[drm] Initialized amdgpu 3.64.0 for 0000:88:00.0 on minor 1"  # for display, or nothing
+    assert codes(*host, absent, started) == ["GPU860 log"]
+    failed = "amdgpu 0000:88:00.0: amdgpu: MES failed to respond to msg=ADD_QUEUE"
+    assert codes(*host, "amdgpu 0000:88:00.0: amdgpu: Failed to setup smc hw!", absent) == ["GPU935 log 0000:88:00.0"]
+    assert codes(*host, failed, absent) == ["GPU932 log 0000:88:00.0", "GPU860 log"]  # a warning is no cause
+
+
 GPU = "0000:88:00.0"
 
 

@@ -222,6 +222,8 @@ PREEMPTION = "The cp might be in an unrecoverable state due to an unsuccessful q
         (f"{AMD} {DRM_ERROR.format('ib_ring_tests')} IB test failed on gfx (-110).", "GPU860", "error", ADDRESS),
         ("kfd kfd: amdgpu: skipped device 1002:731f, PCI rejects atomics 730<0", "GPU942", "error", None),
         ("kfd kfd: skipped device 1002:67df, PCI rejects atomics", "GPU942", "error", None),
+        ("kfd kfd: amdgpu: device 1002:74a1 NOT added due to errors", "GPU860", "error", None),
+        ("kfd kfd: device 1002:74a1 NOT added due to errors", "GPU860", "error", None),
         (f"{AMD} amdgpu: PCIE atomic ops is not supported", "GPU942", "warning", ADDRESS),
         (f"{DRM_ERROR.format('device_init')} late_init of IP block <gfx_v9_0> failed -110", "GPU860", "error", None),
         (f"{AMD} amdgpu: Failed to setup smc hw!", "GPU935", "error", ADDRESS),
