@@ -46,11 +46,11 @@ _RUNNING = (1, 3)
 """The power states with a domain."""
 _SHOWN = 8
 _RESULT = re.compile(r"(?<!\w)(\w+): \(start: (\d+), end: (\d+)\)")
-_REFUSED_CLAIM = re.compile(r"(?:Failed to claim|Insufficient compute resources): (.*?)\.?$")
-"""What nova-compute logs, and what a fault repeats, if its claim fails (nova/compute/claims.py)."""
+_REFUSED_CLAIM = re.compile(r"(?:Failed to claim|Insufficient compute resources): (.*?)\.?(?:\"|$)")
+"""What nova-compute logs, also as JSON, and what a fault repeats, if its claim fails (nova/compute/claims.py)."""
 _CLAIMED = (Reason.FRAGMENTS, Reason.NUMA)
 """The reasons for which a claim fails."""
-_CLAIM, _RESULTS = "Failed to claim", "Filter results"
+_CLAIM, _RESULTS, _OF_DEBUG = "Failed to claim", "Filter results: [", "Filter results: [("  # with the name of each host
 _NO_CANDIDATES = "Got no allocation candidates from the Placement API"
 
 
@@ -224,7 +224,7 @@ def is_quoted(line: bytes) -> bool:
 def quoted(log: Sequence[str], uuid: str, request: str) -> tuple[str, ...]:
     """The refused claims of nova-compute and the results of nova-scheduler about an instance, oldest first."""
     claims = (line for line in log if _CLAIM in line and uuid in line)
-    results = (line for line in log if _RESULTS in line and f"'{uuid}'" in line)
+    results = (line for line in log if _RESULTS in line and _OF_DEBUG not in line and f"'{uuid}'" in line)
     empty = (line for line in log if request and request in line and _NO_CANDIDATES in line)
     return tuple(line.strip() for line in (*claims, *empty, *results))
 

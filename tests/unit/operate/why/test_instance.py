@@ -84,6 +84,8 @@ def test_only_lines_about_the_instance_are_quoted() -> None:
         "INFO [None req-2 u p] Got no allocation candidates from the Placement API.",
         "INFO [None req-1 u p] Got no allocation candidates from the Placement API.",
     ]
+    debug = f"DEBUG [None req-1 u p] Filtering removed all hosts for '{VM}'. Filter results: [('X', [('h1', 'h1')])]"
+    assert quoted([debug, *log], VM, "") == (log[1],)  # nova-scheduler writes both lines
     claims = [f" [instance: {uuid}] Failed to claim: x\n" for uuid in ("other", VM)]
     assert quoted([*log, *claims], VM, "req-1") == (claims[1].strip(), log[3], log[1])
     assert quoted(log, VM, "") == (log[1],)
@@ -399,6 +401,13 @@ def test_devices_of_ports_are_a_doubt(monkeypatch: pytest.MonkeyPatch, tmp_path:
         ),
         (
             "gpu9",
+            LOST,
+            (f'{{"message": "[instance: {VM}] Failed to claim: Claim pci failed.", "levelname": "INFO"}}',),
+            "GPU597",
+            "Claim pci failed",
+        ),
+        (
+            "gpu9",
             {**LOST, "message": "Insufficient compute resources: Claim pci failed."},
             (),
             "GPU597",
@@ -414,6 +423,7 @@ def test_a_build_is_a_lost_claim_only_with_a_reason(
     assert (found.failure.phase, found.failure.tried) == (FailedPhase.BUILD, (host,))
     (build,) = [entry for entry in found.findings if entry.code in ("GPU581", "GPU597")]
     assert (build.code, text in build.message, host in build.message) == (code, True, True)
+    assert '"' not in build.message
 
 
 @pytest.mark.parametrize(
