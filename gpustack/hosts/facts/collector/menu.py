@@ -67,13 +67,15 @@ class MenuReader:
         tuned = grub_variables(text).get("tuned_params")
         blocks: List[str] = []
         found: List[Dict[str, Any]] = []
+        in_function = False
         for words, tail, end in grub_statements(text):
             if end == "#":
                 self._section(tail)
                 continue
             if end == "{":
                 kind = words[0] if len(words) > 1 and words[0] in ("menuentry", "submenu", "function") else ""
-                kind = "" if "function" in blocks else kind  # GRUB has its entries only when it calls the function
+                kind = "" if in_function else kind  # GRUB has its entries only when it calls the function
+                in_function |= kind == "function"
                 blocks.append(kind)
                 self._enter(kind, words, found)
                 continue
@@ -86,6 +88,7 @@ class MenuReader:
                     found[-1]["initrds"] = words[1:]
             if end == "}" and blocks:
                 kind = blocks.pop()
+                in_function &= kind != "function"
                 if kind == "menuentry":
                     self._leave(source, found.pop())
                 elif kind == "submenu":
