@@ -91,11 +91,12 @@ def test_an_existing_file_is_never_replaced(kind: str, capsys: pytest.CaptureFix
     if kind == "file":
         target.write_text("mine", encoding="utf-8")
     else:
-        target.symlink_to("nova.conf" if kind == "link" else "nowhere")
+        Path("theirs").write_text("theirs", encoding="utf-8")
+        target.symlink_to("theirs" if kind == "link" else "nowhere")
     assert main([*COMMAND, "--yes"]) == 2
     assert "the file exists" in capsys.readouterr().err
     assert target.is_symlink() == (kind != "file")
-    assert kind != "file" or target.read_text(encoding="utf-8") == "mine"
+    assert kind == "dangling" or target.read_text(encoding="utf-8") == ("mine" if kind == "file" else "theirs")
     assert not Path("nowhere").exists()
 
 
