@@ -51,9 +51,12 @@ def file_of_the_directory(directory: Path, _monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def warning(directory: Path, _monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ansible's warnings about an inventory name its keys, which clouds and scripts choose."""
+    """Ansible's warnings about an inventory name its keys, which clouds and scripts choose.
+
+    A process prints each warning once, so the key has the directory of the test.
+    """
     path = directory / "inventory.yml"
-    path.write_text('all:\n  hosts: {gpu01: }\n  "\\e]0;owned\\a\\u202e": {}\n', encoding="utf-8")
+    path.write_text(f'all:\n  hosts: {{gpu01: }}\n  "\\e]0;owned {directory}\\a\\u202e": {{}}\n', encoding="utf-8")
     with contextlib.redirect_stderr(io.StringIO()) as shown:
         AnsibleInventory([str(path)])
     assert "owned" in shown.getvalue()
