@@ -239,7 +239,7 @@ class FakePlacement:
         monkeypatch.setattr(placement, "put", self._put)
         monkeypatch.setattr(placement, "allocations_of", self._read)
         monkeypatch.setattr(allocation_removal, "SETTLES", 0.02)
-        monkeypatch.setattr(allocation_removal, "PATIENCE", 0.1)
+        monkeypatch.setattr(allocation_removal, "PATIENCE", 60.0 if back == 1 else 0.1)
 
     def _put(self, _cloud: object, _consumer: str, _like: object, allocations: dict[str, object]) -> bool:
         if self._carried_out:

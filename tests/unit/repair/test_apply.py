@@ -348,7 +348,7 @@ def test_rows_that_somebody_else_wrote_settle_nothing(cell: CellFile, sources: S
 def test_a_lost_database_is_read_again_for_some_time(
     cell: CellFile, sources: Sources, fails: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(apply, "PATIENCE", 0.2)
+    monkeypatch.setattr(apply, "PATIENCE", 60.0 if fails == 2 else 0.2)
     monkeypatch.setattr(apply, "PAUSE", 0.05)
     attempts = []
     whole_row = apply.whole_row
