@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -420,5 +421,8 @@ def _below(place: Path, root: Path) -> bool:
 
 def _first_waits(root: Path) -> bool:
     """Whether the sandbox's first process waits for the program: it binds itself to its parent after starting it."""
-    below = [place.with_name("stat") for place in Path("/proc").glob("[0-9]*/root") if _below(place, root)]
-    return any("(bwrap) S " in status.read_text(encoding="utf-8") for status in below)
+    for place in Path("/proc").glob("[0-9]*/root"):
+        with contextlib.suppress(OSError):  # it has ended
+            if place.samefile(root) and "(bwrap) S " in place.with_name("stat").read_text(encoding="utf-8"):
+                return True
+    return False
