@@ -40,6 +40,8 @@ if not (collection_dir() / "plugins/plugin_utils").is_dir():  # an environment f
 _STATE = tempfile.mkdtemp(prefix="gpustack-state-")
 atexit.register(shutil.rmtree, _STATE, ignore_errors=True)
 os.environ["XDG_STATE_HOME"] = _STATE  # records of this run, not of the user
+os.environ.pop("COLUMNS", None)  # help is as wide as without a terminal
+os.umask(0o022)  # the modes of files that tests expect
 # What is installed does not change: to read it takes 30 ms for each command that a test runs, most of a short one.
 _installed = functools.cache(importlib.metadata.entry_points)
 importlib.metadata.entry_points = functools.cache(  # type: ignore[assignment]

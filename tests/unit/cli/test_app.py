@@ -26,6 +26,7 @@ HEAVY = ("pydantic", "yaml", "jinja2", "paramiko", "openstack", "novaclient", "s
 
 
 def test_a_user_without_home_has_that_of_containers(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", "")  # it is restored, also where it is missing
     monkeypatch.delenv("HOME")
     monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
