@@ -13,7 +13,7 @@ import pytest
 
 from gpustack.base.errors import HostError
 from gpustack.connect.ssh.keys import authenticate, reason
-from support.ssh_reading import read, refusal
+from support.ssh_reading import SECONDS, read, refusal
 from support.sshd import keygen, program, user
 
 
@@ -115,7 +115,15 @@ def test_an_agent_that_does_not_answer_is_named(config, home):
     assert f"the agent at {home}/gone can't be used (No such file or directory)" in refusal()
 
 
-def test_a_silent_agent_is_named_after_the_time_limit(config, home, tmp_path):
+def test_a_silent_agent_is_named_after_the_time_limit(config, home, tmp_path, monkeypatch):
+    start = paramiko.Transport.start_client
+
+    def patient(transport, timeout):
+        """The limit is for the agent alone: a busy host takes longer for its first answer."""
+        transport.banner_timeout = transport.handshake_timeout = SECONDS
+        start(transport, timeout=SECONDS)
+
+    monkeypatch.setattr(paramiko.Transport, "start_client", patient)
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(tmp_path / "agent"))
         silent.listen()
