@@ -237,7 +237,7 @@ class World:
         command += ["--yes"] if arguments[0] == "undo" else ["--grace", grace]
         if arguments[0] in ("apply", "explain") or "--ask-hosts" in arguments:
             command += ["--ssh-config", str(self.ssh.directory / "config")]
-            command += ["--known-hosts", str(self.ssh.directory / "known_hosts")]
+            command += ["--known-hosts", str(self.ssh.directory / "known_hosts"), "--timeout", "120"]
         if arguments[0] == "apply" and "--wait" not in arguments:
             command += ["--wait", "20"]
         variables = {"OS_CLIENT_CONFIG_FILE": str(self.nova.clouds_yaml), "OS_CLOUD": "embedded"}

@@ -115,6 +115,7 @@ def test_the_playbook_stops_repairs_and_starts(world: World, tmp_path: Path) -> 
     world.hypervisors()
     directory = world.ssh.directory
     ssh = ["--ssh-config", str(directory / "config"), "--known-hosts", str(directory / "known_hosts")]
+    ssh += ["--timeout", "120"]
     control = world.nova.control
     inventory = tmp_path / "inventory.json"
     local = {"ansible_connection": "local", "ansible_python_interpreter": interpreter()}

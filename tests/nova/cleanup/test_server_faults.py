@@ -118,7 +118,8 @@ def test_a_deadlock_with_nova(cell: CellFile, tmp_path: Path) -> None:
     sources = Sources.from_url(cell.url)
     planned = [repair for repair in _without_api(sources) if repair["repair"] == "free" and repair["migrations"]]
     assert planned
-    before, locked, finished, errors = cell.dump(), threading.Event(), threading.Event(), []
+    before, errors = cell.dump(), []
+    locked, finished, asks = threading.Event(), threading.Event(), threading.Event()
 
     def nova() -> None:
         try:
@@ -129,7 +130,7 @@ def test_a_deadlock_with_nova(cell: CellFile, tmp_path: Path) -> None:
                     connection.exec_driver_sql(f"UPDATE {table} SET updated_at = '2026-01-01'")
                 locked.set()
                 finished.wait(120)
-                time.sleep(0.2)
+                asks.set()
                 connection.exec_driver_sql("UPDATE pci_devices SET updated_at = '2026-01-01'")
                 connection.rollback()
         except BaseException as error:
@@ -138,6 +139,8 @@ def test_a_deadlock_with_nova(cell: CellFile, tmp_path: Path) -> None:
     def note_update(_connection: object, _cursor: object, text: str, *_rest: object) -> None:
         if text.startswith("UPDATE pci_devices") and threading.current_thread() is not nova_thread:
             finished.set()
+            # PostgreSQL looks for a deadlock once, a second after gpustack begins to wait: Nova must wait by then.
+            asks.wait(120)
 
     nova_thread = threading.Thread(target=nova)
     sa.event.listen(sa.Engine, "after_cursor_execute", note_update)

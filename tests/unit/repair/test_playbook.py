@@ -44,6 +44,7 @@ def play(
     }
     more = {"gpustack_cleanup_config": str(conf), "gpustack_cleanup_silence": 0}
     ssh = ["--ssh-config", str(directory / "config"), "--known-hosts", str(directory / "known"), "--wait", "0"]
+    ssh += ["--timeout", "120"]
     unblock = {"gpustack_cleanup_unblock": ["blocked/0000:81:00.0", "cut-off/0000:81:00.0"]}
     variables = {**commands, **more, **unblock, "gpustack_cleanup_arguments": [*ssh, *chosen], **extra}
     inventory = directory / "inventory.json"
@@ -147,6 +148,7 @@ def test_the_printed_commands_find_and_restart_the_unit(tmp_path: Path, ansible:
     python = str(tmp_path / "python")
     local = {"ansible_connection": "local", "ansible_python_interpreter": python, "ansible_become": False}
     ssh = ["--ssh-config", str(tmp_path / "config"), "--known-hosts", str(tmp_path / "known"), "--wait", "0"]
+    ssh += ["--timeout", "120"]
     variables = {"gpustack_cleanup_arguments": ssh, "gpustack_cleanup_silence": 0}
     inventory = tmp_path / "inventory.json"
     inventory.write_text(json.dumps({"all": {"hosts": {"blocked": {**local, **variables}}}}))
