@@ -21,9 +21,10 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.base import known_secrets
+from gpustack.base import known_secrets, silence
 from gpustack.base.errors import GpustackError
 from gpustack.base.files import collection_dir
+from gpustack.cloud import session
 
 _HERE = Path(__file__).parent
 _COSTS = _HERE / "costs.json"
@@ -57,8 +58,13 @@ def pytest_configure() -> None:
 
 
 def pytest_runtest_teardown() -> None:
-    """Forget the secrets of a test, as the command does at its end: another test's errors have no mask."""
+    """Forget what a test left, as the command does at its end.
+
+    Another test's errors have no mask, its cloud may have the same name, and its services were not silent.
+    """
     known_secrets.forget()
+    silence.forget()
+    session.disconnect()
 
 
 def _file(nodeid: str) -> str:
