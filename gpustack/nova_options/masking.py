@@ -29,13 +29,12 @@ _NAMED = {
 """Keys of records whose texts have a name, with its kind."""
 # dracut.cmdline(7): netroot=iscsi:USER:PASSWORD@
 _URL = re.compile(r"(?:(?<=://)|(?<=\biscsi:))[^\s'\"<>]{1,1024}(?=@)")
-_KEY = re.compile(r"----[- ]BEGIN [\w ]*(?:PRIVATE KEY|Static key).*?(?:----[- ]END [\w ]*-----?|\Z)", re.DOTALL)
+_KEY = re.compile("|".join(_SIGNS["private_keys"]), re.DOTALL)
+_PUBLIC = _SIGNS["public_values"]
+_MANIFEST, _MANIFEST_DATA = re.compile(_SIGNS["manifest"]), re.compile(_SIGNS["manifest_data"])
 _VAULT = re.compile(r"\$ANSIBLE_VAULT;\S*(?:\s+[0-9a-f]{2,})*")
 _TOKEN = re.compile("|".join(_SIGNS["tokens"]), re.IGNORECASE)
-_ENCODED = re.compile(
-    r"(?<![^\s'\"<>=,;&])[^\s'\"<>=,;&%]*%[0-9A-Fa-f]{2}[^\s'\"<>,;&]*"
-    r"|(?<![\w+/%-])(?:(?:[\w+/]{60,}\n[ \t]*)+[\w+/]*|[\w+/-]{6,})={0,2}"  # base64 can have several lines
-)
+_ENCODED = re.compile("|".join(_SIGNS["encodings"]))
 _ID = re.compile(r"(?<![0-9A-Za-z])[0-9a-f]{32}(?![0-9A-Za-z])")  # of projects, users and machines
 _ADDRESS = re.compile(r"(?<![\w.:-])(?:[0-9a-f]{0,4}:[0-9a-f:.]{1,45}|\d{1,3}(?:\.\d{1,3}){3})(?![\w:-])")
 
@@ -72,7 +71,8 @@ def _keys() -> str:
     names = {path.partition("/")[2] for path, secret in _known().items() if secret}
     names = names.union(_SIGNS["ends"]).difference(_SIGNS["public"])
     ends = "|".join(sorted(map(re.escape, names), key=len, reverse=True))
-    return rf"(?i:{ends}|(?<![a-z])(?:{'|'.join(_SIGNS['keys'])}))"
+    public = "".join(f"(?<!{word})" for word in _SIGNS["public_keys"])
+    return rf"(?i:{ends}|{public}[_-]key|(?<![a-z])(?:{'|'.join(_SIGNS['keys'])}))"
 
 
 @functools.lru_cache(maxsize=4096)
@@ -84,9 +84,10 @@ def _is_key(key: str) -> bool:
 def _assignment() -> re.Pattern[str]:
     forms = "|".join(_SIGNS["values"])
     before = "|".join(_SIGNS["before"]).replace("<>", r"(?:\\\n|[^\n|;]){0,200}?")
-    option = rf"(?<!-)--(?:[a-z]+-){{0,4}}(?:{_keys()}|(?<=[a-z]-)key)\s+"
+    option = rf"(?<![\w-])--?[a-z-]{{0,64}}?{_keys()}\s+"
     key = rf"{_keys()}\d{{0,2}}\\?['\"]?(?:{'|'.join(_SIGNS['signs'])})|{option}|{before}"
-    return re.compile(rf"(?P<key>(?:{key})(?:{'|'.join(_SIGNS['prefixes'])})?)(?!['\"]?\*\*\*)(?P<secret>{forms})")
+    prefix = rf"(?:{'|'.join(_SIGNS['prefixes'])})?"
+    return re.compile(rf"(?P<key>(?:{key}){prefix})(?!['\"]?(?:\*\*\*|{_PUBLIC}))(?P<secret>{forms})")
 
 
 @functools.cache
@@ -172,7 +173,7 @@ class Masking:
             return [self.data(inner, key) for inner in value]
         if value in (None, "") or isinstance(value, bool):
             return value
-        if _is_key(key):
+        if _is_key(key) and not re.match(_PUBLIC, str(value)):
             return self.secret(str(value))
         if isinstance(value, str):
             if key in _NAMED and (found := _NAMED[key][1].fullmatch(value)):
@@ -196,9 +197,14 @@ def _assignments(masking: Masking, text: str) -> str:
     return _assignment().sub(masked, text)
 
 
+def _manifests(masking: Masking, text: str) -> str:
+    """Kubernetes Secrets, whose values are secret whatever their keys."""
+    return _MANIFEST_DATA.sub(lambda found: found[1] + masking.secret(), text) if _MANIFEST.search(text) else text
+
+
 def _encoded(masking: Masking, text: str) -> str:
     def masked(found: re.Match[str]) -> str:
-        patterns = (_KEY, _VAULT, _URL, _TOKEN, _assignment(), masking.patterns[0])
+        patterns = (_KEY, _VAULT, _MANIFEST, _URL, _TOKEN, _assignment(), masking.patterns[0])
         inner = _decoded(found.group())
         return masking.secret() if any(pattern.search(inner) for pattern in patterns) else found.group()
 
@@ -234,6 +240,7 @@ def _by(pattern: Callable[[Masking], re.Pattern[str]]) -> Callable[[Masking, str
 MASKERS: dict[str, Callable[[Masking, str], str]] = {
     "private keys": _by(lambda _: _KEY),
     "vaults": _by(lambda _: _VAULT),
+    "Kubernetes Secrets": _manifests,
     "URLs": lambda masking, text: _URL.sub(lambda found: masking.secret(*_passwords(found.group())), text),
     "tokens": _by(lambda _: _TOKEN),
     "assignments": _assignments,

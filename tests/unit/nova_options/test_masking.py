@@ -54,6 +54,34 @@ def test_texts_stay_readable(text: str, masked: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
+        "ssh_key: admins-of-gpu01",
+        "ssh_public_key: /etc/nova/id.pub",
+        "authorized_key: ssh-rsa AAAAB3NzaC1yc2E admin",
+        "host_key: ssh-ed25519 AAAAC3NzaC1lZDI1 gpu01",
+        "sort_key: created_at sort_dir: asc, primary_key=instances.id",
+        "openstack keypair create --public-key admins.pub admins",
+        "sig_key with key 0B1C2D3E4F5A69788796A5B4C3D2E1F00F1E2D3C",  # a fingerprint of 40 digits
+        "-- Unit 0000:65:00.0:12345 at 2026:1130:1011:1213:1415:1617:1819:2021 52:54:00:12:34:56:78:90",
+        "nova/virt/libvirt/driver.py:10324: error in function spawn",
+        "data:\n  a: b\nkind: ConfigMap\n",
+    ],
+)
+def test_public_keys_and_places_stay_readable(text: str) -> None:
+    assert Masking(keep_names=True).text(text) == text
+    assert Masking(keep_names=True).data({"text": text}) == {"text": text}
+
+
+def test_a_public_key_is_no_secret_in_plain_data() -> None:
+    keys = {"ssh_key": "admins", "host_key": "ecdsa-sha2-nistp256 AAAAE2VjZHNh gpu01", "sort_key": "created_at"}
+    masking = Masking()
+    masking.learn(keys)
+    assert masking.data(keys) == keys
+    assert masking.text("admins, created_at") == "admins, created_at"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
         "netroot=iscsi:user:{}@192.0.2.1::3260::iqn.2011-01.example:disk",
         "netroot=iscsi:user:x:reverse:{}@192.0.2.1::3260::iqn.2011-01.example:disk",
         "rd.iscsi.password_in={} inst.rootpw={}",
@@ -100,6 +128,26 @@ def test_texts_stay_readable(text: str, masked: str) -> None:
         "rabbitmqctl add_user nova {}",
         "xoxb-123456789012-{}",
         "-----BEGIN OpenVPN Static key V1-----\n{}\n-----END OpenVPN Static key V1-----",
+        "PuTTY-User-Key-File-3: ssh-rsa\nEncryption: none\nPrivate-Lines: 1\nAAAA{}\nPrivate-MAC: 0123456789abcdef",
+        "db.example:5432:nova:nova:{}",
+        "# ~/.pgpass\n*:*:*:postgres:{}\n/run/postgresql:5432:nova_cell0:nova:x\\:{}",
+        "machine bmc login root account lab password {}",
+        "machine bmc password {} login root",
+        "auths:\n  nvcr.io:\n    auth: {}Zz==",
+        "iscsiadm -m node -T iqn.x --op update -n node.session.auth.password -v {}",
+        "qemu-system-x86_64 -object secret,id=sec0,format=raw,data={}",
+        "influx -username admin -password {}",
+        "config['password'] = '{}'",
+        "<password><![CDATA[{}]]></password>",
+        'proxy_set_header Authorization "Basic {}";',
+        "user admin insecure-password {}\nstats auth admin:{}",
+        "pro attach {}",
+        "unzip -P {} driver.zip",
+        "helm upgrade --set db.pwd={}",
+        "apiVersion: v1\ndata:\n  any.name: {}\n\n  other: {}\nkind: Secret\n",
+        "- kind: Secret\n  stringData:\n    nova.conf: |\n      x {}\n\n      y {}\n  type: Opaque",
+        r"{\"apiVersion\":\"v1\",\"kind\":\"Secret\",\"stringData\":{\"x\":\"{}\"}}",
+        '{"kind": "Secret", "data": {"x": "{}',
     ],
 )
 def test_secrets_of_command_lines_and_boot_files_are_masked(text: str) -> None:
@@ -110,6 +158,7 @@ def test_secrets_of_command_lines_and_boot_files_are_masked(text: str) -> None:
     "text",
     [
         "password: |\n  {}\n  {}\nother: 1",
+        "password: |\n  first line\n\n  {}\nother: 1",
         "password: >-\n    {}",
         "password: &shared {}",
         "password: !unsafe '{}'",
@@ -126,6 +175,23 @@ def test_secrets_of_command_lines_and_boot_files_are_masked(text: str) -> None:
 )
 def test_each_form_of_a_secret_is_masked_to_its_end(text: str) -> None:
     assert SECRET not in Masking().text(text.replace("{}", SECRET))
+
+
+@pytest.mark.parametrize("digits", [32, 48, 64, 128])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "luks key {}",
+        '{"master_key": "{}"}',
+        "encryption key = 0x{}",
+        "ip macsec add macsec0 tx sa 0 pn 1 on key 01 {}",
+        "ip xfrm state add proto esp spi 0x1 auth 'hmac(sha1)' 0x{} enc 'cbc(aes)' 0x{}",
+        "0 100 crypt aes-xts-plain64 {} 0 8:0 4096",
+    ],
+)
+def test_keys_of_ciphers_are_masked(text: str, digits: int) -> None:
+    key = ("3f2a9c0d1e4b5a69" * 8)[:digits]
+    assert key not in Masking(keep_names=True).text(text.replace("{}", key))
 
 
 def test_base64_of_several_lines_is_masked_to_its_end() -> None:
@@ -182,6 +248,12 @@ def test_a_secret_of_one_text_is_masked_in_all() -> None:
         "docker login " * 20_000,
         "a.token " * 30_000,
         "\\\n" * 100_000,
+        "kind: Secret data: {" * 20_000,
+        "kind: Secret data:\n a\n\n" * 20_000,
+        "a:1234:" * 50_000,
+        "secret,a=b," * 30_000,
+        "machine a login a " * 20_000,
+        "-a" * 100_000,
     ],
 )
 def test_long_texts_are_masked_in_linear_time(text: str) -> None:

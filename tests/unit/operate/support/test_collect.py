@@ -176,6 +176,7 @@ def free(planted: Planted, place: str) -> str:
             f"X-Auth-Token gAAAA{planted.secret(f'{place} token', 'base64').rstrip('=')}AAAABBBB",
             f"-----BEGIN PRIVATE KEY-----\n{planted.secret(f'{place} key', 'clear')}\n-----END PRIVATE KEY-----",
             f"$ANSIBLE_VAULT;1.1;AES256\n          {planted.secret(f'{place} vault', 'clear').encode().hex()}\n",
+            f"data: {{a: {planted.secret(f'{place} manifest', 'base64')}}}\nkind: Secret\n",
         )
         parts += [inner_text if form == "clear" else written(inner_text) for inner_text in inner]
     return " ; ".join(parts)
