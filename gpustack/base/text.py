@@ -13,7 +13,7 @@ import shutil
 import sys
 import textwrap
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
 # Control, format (bidirectional overrides, zero width), surrogate, private use, unassigned; line and paragraph
@@ -41,6 +41,11 @@ def _escaped(character: str) -> str:
         return character.encode("unicode_escape").decode()
     units = character.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{high:02x}{low:02x}" for high, low in zip(units[::2], units[1::2], strict=True))
+
+
+def in_lines(entries: Iterable[object]) -> str:
+    """A text with one line for each entry, whatever the entry contains: tenants choose names."""
+    return "\n".join(printable(str(entry), keep="") for entry in entries)
 
 
 def printable_data(value: Any, *, keep: str = LAYOUT) -> Any:  # noqa: ANN401 - plain data

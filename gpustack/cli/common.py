@@ -27,7 +27,7 @@ from gpustack.cli.next_steps import IN_TEXT, PLACEHOLDER, SPEC, arguments, step_
 from gpustack.cli.options import Once, add_snapshot, equivalents, option, port, positive, refuse_empty, seconds
 from gpustack.cli.progress import reading
 from gpustack.cli.registry import command_class, gpustack_name, typed
-from gpustack.cli.tables import FittingTable, PlainCsv
+from gpustack.cli.tables import FittingTable, PlainCsv, SafeShell
 from gpustack.connect.ssh.config import SshOptions
 
 if TYPE_CHECKING:
@@ -332,6 +332,11 @@ class Lister(Command, lister.Lister):
 
 class ShowOne(Command, show.ShowOne):
     """A command that prints the fields of one thing."""
+
+    def produce_output(self, parsed_args: argparse.Namespace, column_names: Sequence[str], data: Sequence[Any]) -> int:
+        """Print the fields."""
+        self.formatter = SafeShell() if parsed_args.formatter == "shell" else self.formatter
+        return int(super().produce_output(parsed_args, column_names, data))
 
 
 def is_for_machines(parsed_args: argparse.Namespace) -> bool:

@@ -15,7 +15,7 @@ from typing import Any, get_args
 from gpustack.base.columns import Column, in_words
 from gpustack.base.errors import CloudError, FlavorError, GpustackError, UsageError
 from gpustack.base.operations import Operation
-from gpustack.base.text import printable
+from gpustack.base.text import in_lines
 from gpustack.cli.change import ChangeCommand, show_operations
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister, ShowOne, is_for_machines
@@ -211,10 +211,10 @@ def _numa_policy(spec: Spec | None, flavor: PresentFlavor) -> str | None:
 
 def _in_words(value: object) -> object:
     if isinstance(value, dict):
-        return printable("\n".join(f"{key}={entry}" for key, entry in value.items()))
-    if isinstance(value, list):
-        return printable("\n".join(map(str, value)))
-    return printable(value) if isinstance(value, str) else "" if value is None else value
+        return in_lines(f"{key}={entry}" for key, entry in value.items())
+    if isinstance(value, list | str):
+        return in_lines(value if isinstance(value, list) else [value])
+    return "" if value is None else value
 
 
 _mib, _gib = explained(partial(amount, unit="MiB")), explained(partial(amount, unit="GiB"))

@@ -12,7 +12,7 @@ from gpustack.base.by_key import by_key
 from gpustack.base.columns import Column
 from gpustack.base.errors import NovaConfigError, UsageError
 from gpustack.base.findings import errors
-from gpustack.base.text import clipped, counted, printable
+from gpustack.base.text import clipped, counted, in_lines
 from gpustack.cli.common import Lister, add_exit_code, add_ssh_options, ssh_options
 from gpustack.cli.options import add_snapshot, option, release_of, snapshot_hosts
 from gpustack.cli.output import Table, table
@@ -154,7 +154,7 @@ _BY_SERVICE: tuple[Column[OptionByService], ...] = (
         "Settings",
         lambda row: [{"service": of, "place": s.place, "value": s.value} for of, s in row.settings],
         "Settings",
-        lambda row: "\n".join(dict.fromkeys(printable(clipped(s.value), keep="") for _, s in row.settings)) or " ",
+        lambda row: in_lines(dict.fromkeys(clipped(s.value) for _, s in row.settings)) or " ",
         lines=True,
     ),
 )
@@ -165,7 +165,7 @@ _CHECKS: tuple[Column[LintResult], ...] = (
         "Details",
         lambda result: [finding.to_dict() for finding in result.findings],
         "Details",
-        lambda result: "\n".join(printable(f"{f.code} {f.place}", keep="") for f in result.findings) or " ",
+        lambda result: in_lines(f"{f.code} {f.place}" for f in result.findings) or " ",
         lines=True,
     ),
 )

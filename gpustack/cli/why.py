@@ -9,7 +9,7 @@ from typing import Any
 from gpustack.base import silence
 from gpustack.base.columns import in_words
 from gpustack.base.findings import Finding
-from gpustack.base.text import counted
+from gpustack.base.text import counted, in_lines
 from gpustack.cli.cleanup_hosts import add_hypervisors
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister, ShowOne, add_exit_code, is_for_machines, ssh_options
@@ -202,8 +202,8 @@ gpustack why host gpu07 --ask-host --config-file /etc/nova/nova.conf --config-fi
 def _text(value: object) -> str:
     """A field of an answer for people, with a line for each entry."""
     entries = value if isinstance(value, list) else [value]
-    return "\n".join(
-        ", ".join(f"{key} {in_words(part)}" for key, part in entry.items()) if isinstance(entry, dict) else str(entry)
+    return in_lines(
+        ", ".join(f"{key} {in_words(part)}" for key, part in entry.items()) if isinstance(entry, dict) else entry
         for entry in entries
     )
 

@@ -5,6 +5,7 @@ from datetime import datetime
 
 from gpustack.base.columns import described, in_words
 from gpustack.base.errors import CloudError, UsageError
+from gpustack.base.text import in_lines
 from gpustack.cloud import Connection
 from gpustack.cloud.servers import Event, actions, moves
 from gpustack.fleet.model import Fleet, Gpu
@@ -98,9 +99,8 @@ def _in_host(gpu: Gpu, host: Host | None) -> dict[str, object]:
 
 def shown(value: object) -> str:
     """A field for people: one line for each entry of a list."""
-    if isinstance(value, list):
-        return "\n".join(_entry(entry) if isinstance(entry, dict) else str(entry) for entry in value) or "-"
-    return in_words(value)
+    entries = value if isinstance(value, list) else [in_words(value)]
+    return in_lines(_entry(entry) if isinstance(entry, dict) else entry for entry in entries) or "-"
 
 
 def _entry(entry: Mapping[str, object]) -> str:

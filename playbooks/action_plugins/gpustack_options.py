@@ -42,6 +42,10 @@ _ROLES = {
     for path in (Path(__file__).parents[2] / "roles").glob("*/meta/argument_specs.yml")
 }
 
+_WITH_URL = (
+    "gpustack_cleanup_arguments has --db-url, and Ansible prints arguments: "
+    "write the connection into a nova.conf, and set gpustack_cleanup_config to this file"
+)
 _OF_WORDS = ("_command", "_command_prefix")
 """How the names of options with a command end."""
 
@@ -100,6 +104,8 @@ class ActionModule(Base):
             if text and (words := _words(text)) != [text]:
                 # Ansible would split it at commas alone: its first word is then the name of no program.
                 raise AnsibleActionFail(f"{name} is a text, expected a list of words: {json.dumps(words)}")
+        if re.search(r"(?<![\w-])--db", str(found.get("gpustack_cleanup_arguments"))):
+            raise AnsibleActionFail(_WITH_URL)
         self._task.args = {name: value for name, value in found.items() if value != task_vars.get("omit")}
 
     def _unread(self, task_vars: Mapping[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 from gpustack.base.columns import Column, described
 from gpustack.base.files import data_table
-from gpustack.base.text import counted, listed
+from gpustack.base.text import counted, in_lines, listed
 from gpustack.operate.capacity.count import SHOWN_HOSTS
 from gpustack.operate.capacity.model import Capacity, Demand, HostCapacity, Limit, Reason
 
@@ -85,7 +85,7 @@ COLUMNS: tuple[Column[Capacity], ...] = (
         "limits",
         lambda entry: [described(_LIMIT_COLUMNS, limit) for limit in entry.limits],
         "Limits",
-        lambda entry: "\n".join(limit_text(limit, entry.demand) for limit in entry.limits),
+        lambda entry: in_lines(limit_text(limit, entry.demand) for limit in entry.limits),
         lines=True,
     ),
     Column("doubts", lambda entry: list(entry.doubts)),

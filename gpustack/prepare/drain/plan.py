@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from gpustack.base.findings import Finding, errors, report_lines
 from gpustack.base.operations import Operation
-from gpustack.base.text import printable
+from gpustack.base.text import in_lines
 from gpustack.prepare.drain.instances import Note, Treatment, Wait
 
 
@@ -64,7 +64,7 @@ def plan_of(host: str, title: str, treatments: Iterable[Treatment]) -> ServicePl
 
 def show(plan: ServicePlan) -> str:
     """Return the plan as text."""
-    return "\n".join(printable(line, keep="") for line in _lines(plan))
+    return in_lines(_lines(plan))
 
 
 def _lines(plan: ServicePlan) -> Iterator[str]:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gpustack.base.text import SafeStream, counted, listed, paragraph, printable, printable_data, raw
+from gpustack.base.text import SafeStream, counted, in_lines, listed, paragraph, printable, printable_data, raw
 
 
 @pytest.mark.parametrize(
@@ -72,3 +72,8 @@ def test_a_stream_without_unicode_gets_ascii(encoding: str, written: str) -> Non
 
 def test_nouns_are_in_the_plural_but_for_one() -> None:
     assert [counted(number, "host") for number in (0, 1, 2)] == ["0 hosts", "1 host", "2 hosts"]
+
+
+def test_each_entry_has_one_line() -> None:
+    assert in_lines(["a\nb", 1, "c\r\u2028"]) == "a\\nb\n1\nc\\r\\u2028"
+    assert in_lines([]) == ""

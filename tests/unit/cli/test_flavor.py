@@ -118,6 +118,19 @@ def test_users_of_one_project_see_a_flavor(
     assert (shown["access"], shown["instances"], shown["gpus"]) == (access, None, {"K4200": 1})
 
 
+def test_shell_and_value_formats_carry_out_no_text_of_a_flavor(
+    cloud: NovaModel, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes = ("--vcpus", "1", "--ram", "1GiB", "--disk", "1")
+    text = "$(id)\nstate forged"
+    assert main(["flavor", "create", "x", "--alias", "A", *sizes, "--description", text, "--yes"]) == 0
+    capsys.readouterr()
+    assert main(["flavor", "show", "x", "-f", "shell", "-c", "description"]) == 0
+    assert capsys.readouterr().out == 'description="\\$(id)\\\\nstate forged [gpustack]"\n'
+    assert main(["flavor", "show", "x", "-f", "value", "-c", "description"]) == 0
+    assert capsys.readouterr().out == "$(id)\\nstate forged [gpustack]\n"
+
+
 def test_a_flavor_without_a_common_driver(cloud: NovaModel, capsys: pytest.CaptureFixture[str]) -> None:
     models = 'models: {h100: {match: {vendor: "10de", product: "2331"}},'
     spec = SPEC.replace("models:\n  k4200:", f"{models}\n  k4200:").replace("preferred}\n", "preferred}}\n")

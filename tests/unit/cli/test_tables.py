@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import io
+import subprocess
+from pathlib import Path
 
 import pytest
 
-from gpustack.cli.tables import FittingTable
+from gpustack.cli.gpu import TableCell
+from gpustack.cli.tables import FittingTable, SafeShell
 from gpustack.repair.classes import label
 
 ADDRESS = "0000:05:00.0"
@@ -30,6 +33,20 @@ def table(names, rows, *, stream: io.StringIO | None = None, max_width: int = 0)
     options = argparse.Namespace(max_width=max_width, fit_width=False, print_empty=False)
     FittingTable().emit_list(names, rows, stream, options)
     return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    "name", ["$(touch hit)", "`touch hit`", '\\\\"; touch hit; "', "a\\\\", "$HOME \"x\" 'y'", "vm\nx=1"]
+)
+def test_a_shell_runs_no_part_of_a_value(name: str, tmp_path: Path) -> None:
+    stream = io.StringIO()
+    options = argparse.Namespace(variables=[], prefix="gpu_")
+    SafeShell().emit_one(("name", "holder"), (name, TableCell(name, name, keep="\n")), stream, options)
+    script = 'eval "$1"; printf "%s\\0" "$gpu_name" "$gpu_holder" "$x"'
+    words = ["/bin/sh", "-euc", f"x=0; {script}", "-", stream.getvalue()]
+    run = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert run.stdout.split("\0") == [name, name, "0", ""]
+    assert list(tmp_path.iterdir()) == []
 
 
 def widest(text: str) -> int:

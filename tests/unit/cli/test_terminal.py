@@ -79,6 +79,7 @@ def test_action_plugins_print_what_the_controllers_made_printable() -> None:
     texts = {
         "str(error)",
         "_REMEDY",  # constant
+        "_WITH_URL",  # constant
         "outcome['details' if detailed else 'text']",
         'f"an answer of the host can\'t be read: {type(error).__name__}"',
         "f'{name} has no value: set one, or remove the variable to use its default'",  # name of an option of the role

@@ -56,6 +56,17 @@ def test_history_names_users_as_far_as_they_are_known(user: str, ends: str) -> N
     assert shown(fields["history"]) == f"2026-01-02T03:04:05Z{ends}"
 
 
+def test_a_name_adds_no_line_to_a_field() -> None:
+    """Tenants and users choose names; `-f value` has a line for each entry."""
+    name = "vm\navailable\u2028x"
+    holders = [{"project_name": name, "user_name": name, "server_name": name, "consumer": "vm1", "migration": False}]
+    holders[0] |= dict.fromkeys(("project", "user", "flavor", "status", "since", "server"), "")
+    event = {"event": name, "source": None, "target": None, "user": "u", "user_name": name, "at": None}
+    for field, number in ((holders * 2, 2), ([event], 1), ([name], 1), (name, 1)):
+        assert len(shown(field).splitlines()) == number
+        assert "\\navailable\\u2028x" in shown(field)
+
+
 def test_a_gpu_that_is_not_there() -> None:
     fleet = join(Answers(devices=(device("gpu1", 0x81),)))
     with pytest.raises(UsageError, match=r"0000:81:00\.0"):

@@ -171,3 +171,14 @@ def test_the_printed_commands_find_and_restart_the_unit(tmp_path: Path, ansible:
     with cell.engine.connect() as connection:
         states = connection.execute(sa.text("SELECT status FROM pci_devices ORDER BY id")).scalars().all()
     assert states == ["available", "unavailable"]
+
+
+@pytest.mark.parametrize(
+    "words", [["--db-url", "mysql://nova:Zq7xw0rd@db/nova"], ["--db=mysql://nova:Zq7xw0rd@db/nova"]]
+)
+def test_a_password_among_the_arguments_is_refused_and_not_printed(tmp_path: Path, words: list[str]) -> None:
+    conf = nova_conf(tmp_path, {})
+    ran = play(tmp_path, conf, ["gpu1"], tmp_path / "stopped", *words, gpustack_cleanup_unblock=[])["gpu1"]
+    assert ran.returncode == 2, ran
+    assert "gpustack_cleanup_arguments has --db-url, and Ansible prints arguments: " in ran.stdout
+    assert "Zq7xw0rd" not in ran.stdout + ran.stderr
