@@ -191,7 +191,7 @@ class Command(command.Command):
         """Run the action, print its data, then run :meth:`after`, and print the next command. cliff calls this."""
         silence.forget()
         self._values = vars(parsed_args)
-        options.refuse_overwrites(self._values)
+        options.refuse_written_inputs(self._values)
         if path := getattr(parsed_args, "findings", None):
             refuse_unwritable(path)
         try:

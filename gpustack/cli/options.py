@@ -93,7 +93,7 @@ def refuse_empty(parser: argparse.ArgumentParser) -> None:
     parser._get_value = value  # type: ignore[method-assign]
 
 
-def refuse_overwrites(values: Mapping[str, object]) -> None:
+def refuse_written_inputs(values: Mapping[str, object]) -> None:
     """Refuse to write a file that the command reads, such as the spec.
 
     :param values: the values of all options.

@@ -12,7 +12,7 @@ import pytest
 
 from gpustack.base.errors import HostError, SnapshotError, UsageError
 from gpustack.cli.app import Gpustack
-from gpustack.cli.options import WRITTEN, Once, add_snapshot, option, read_log, refuse_overwrites, snapshot_hosts
+from gpustack.cli.options import WRITTEN, Once, add_snapshot, option, read_log, refuse_written_inputs, snapshot_hosts
 from gpustack.cli.registry import command_class
 from gpustack.hosts.facts.store import save_snapshot
 from support.host_samples import raw_host
@@ -83,9 +83,9 @@ def test_no_file_that_is_read_is_written(tmp_path: Path, name: str) -> None:
     (tmp_path / "link").symlink_to(spec)
     for written, read in ((spec, spec), (tmp_path / "link", spec), (spec, [other, spec])):
         with pytest.raises(UsageError, match=rf"--{name} would change .*, which is read"):
-            refuse_overwrites({"spec": read, name: written})
-    refuse_overwrites({"spec": spec, name: other, "snapshot": [other], "merge": other, "host": "other"})
-    refuse_overwrites({"spec": missing, name: missing, "journal": missing})
+            refuse_written_inputs({"spec": read, name: written})
+    refuse_written_inputs({"spec": spec, name: other, "snapshot": [other], "merge": other, "host": "other"})
+    refuse_written_inputs({"spec": missing, name: missing, "journal": missing})
 
 
 def test_a_second_source_is_refused_instead_of_lost(capsys: pytest.CaptureFixture[str]) -> None:
