@@ -20,7 +20,7 @@ import limits
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from gpustack.operate.report.page import Report, parts, write
+from gpustack.operate.report.page import PAGE, Report, parts, write
 from support.fleets import fleet_of
 
 MEGABYTE = 1_000_000
@@ -47,10 +47,10 @@ def main() -> None:
         for hosts in (125, 1250):
             report = Report(fleet=fleet_of(hosts), at=datetime.now(UTC).replace(tzinfo=None))
             begun = time.perf_counter()
-            path = write(report, Path(directory))  # also warms up the template
+            write(report, path := Path(directory) / PAGE)  # also warms up the template
             seconds = time.perf_counter() - begun
             size = path.stat().st_size
-            streamed = peak(partial(write, report, Path(directory)))
+            streamed = peak(partial(write, report, path))
             joined = peak(partial(_joined, report))
             print(
                 f"{hosts * 8} GPUs: {size / MEGABYTE:.2f} MB, {seconds:.1f} s,"

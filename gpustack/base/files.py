@@ -184,13 +184,13 @@ def digest(path: Path | None) -> str:
     return hashlib.sha256(read_text(path).encode()).hexdigest() if path else ""
 
 
-def starts_with(path: Path, text: str) -> bool:
-    """Whether a file begins with a text; the rest is not read.
+def starts_with(path: Path, text: str, after: int = 0) -> bool:
+    """Whether a file begins with a text, or has it after at most so many bytes; the rest is not read.
 
     :raises OSError: when it can't be read.
     """
     with path.open("rb") as stream:
-        return stream.read(len(text.encode())) == text.encode()
+        return text.encode() in stream.read(after + len(text.encode()))
 
 
 def read_end(path: Path | None, most: int, keep: Callable[[bytes], bool] | None = None) -> bytes:

@@ -17,7 +17,7 @@ from cliff import command, lister, show
 
 from gpustack.base import silence
 from gpustack.base.errors import CHANGES, GpustackError, HostError, PartialError, SpecError, UsageError, VerifyError
-from gpustack.base.files import refuse_unwritable, write_atomic
+from gpustack.base.files import file_errors, refuse_unwritable, write_atomic
 from gpustack.base.findings import Finding, Severity, once, report_lines
 from gpustack.base.host_groups import host_groups, pattern, total
 from gpustack.base.text import listed, printable
@@ -67,7 +67,8 @@ class Command(command.Command):
     _noted: tuple[Finding, ...] = ()
     _findings: Sequence[Finding] = ()
     _gathered: Gathered
-    _values: Mapping[str, object] = {}
+    _values: Mapping[str, Any] = {}
+    _replaced: Sequence[str] = ()
     _parsers: Mapping[str, argparse.ArgumentParser] = {}
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -76,6 +77,7 @@ class Command(command.Command):
         parser.formatter_class = type("Help", (_Examples, parser.formatter_class), {})  # type: ignore[arg-type, assignment]
         self.add_arguments(parser)
         self._parser = parser
+        self._replaced = [of.dest for of in parser._actions if of.dest in options.REPLACED and of.metavar == "FILE"]
         report = parser.error
 
         def error(message: str) -> NoReturn:
@@ -192,8 +194,10 @@ class Command(command.Command):
         silence.forget()
         self._values = vars(parsed_args)
         options.refuse_written_inputs(self._values)
-        if path := getattr(parsed_args, "findings", None):
-            refuse_unwritable(path)
+        for written in filter(None, map(self._values.get, self._replaced)):
+            with file_errors(GpustackError, "can't be written", written, state="nothing was done"):
+                refuse_unwritable(written)
+        path = getattr(parsed_args, "findings", None)
         try:
             is_short = self.streams or hasattr(parsed_args, "yes")  # a question follows
             with contextlib.nullcontext() if is_short else decoration.paged(self.app.stdout):

@@ -24,7 +24,7 @@ from gpustack.offer.quota.survey import survey
 from gpustack.operate.capacity.assess import count_all
 from gpustack.operate.capacity.model import Capacity
 from gpustack.operate.capacity.table import COLUMNS
-from gpustack.operate.report.page import Report, Row, flavor_row, write
+from gpustack.operate.report.page import Report, Row, flavor_row, place, write
 from gpustack.operate.report.quotas import QuotaTable, quota_table
 from gpustack.operate.report.topologies import Topologies
 from gpustack.spec.load import load_spec
@@ -62,6 +62,7 @@ gpustack report --out report; gpustack report --out report --snapshot hosts.json
         return cloud
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
+        path = place(parsed_args.out)
         spec = load_spec(parsed_args.spec) if parsed_args.spec else None
         at = datetime.now(UTC).replace(tzinfo=None)
         fleet = noted(self.read(parsed_args, Detail.HOLDERS))
@@ -75,7 +76,7 @@ gpustack report --out report; gpustack report --out report --snapshot hosts.json
         report = Report(
             fleet=self._fleet, at=at, cloud=self._cloud, topologies=topologies, flavors=flavors, quotas=quotas
         )
-        path = write(report, parsed_args.out)
+        write(report, path)
         hosts = len({count.host for count in self._fleet.counts})
         where = f" on {counted(hosts, 'host')}" if hosts else ""  # without rights, the hosts are unknown
         self.show(f"{path}: {counted(len(self._fleet.gpus), 'GPU')}{where}")

@@ -9,6 +9,7 @@ A row of its tables (models, projects, groups of free GPUs, findings) is a dicti
 import base64
 import functools
 import hashlib
+import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from gpustack import __version__
-from gpustack.base.files import data_table, share_dir, templates, write_atomic
+from gpustack.base import files
+from gpustack.base.errors import GpustackError
+from gpustack.base.files import data_table, share_dir, templates
 from gpustack.base.findings import joined, merged
 from gpustack.base.text import clipped, counted, printable
 from gpustack.cloud.identity import distinct
@@ -123,6 +126,7 @@ def idle(fleet: Fleet) -> str:
 
 
 PAGE = "index.html"
+_UNWRITTEN, _REMEDY = "the page can't be written", "name another directory with --out"
 _OPEN_HOSTS = 12
 """The most hosts whose tables are open; of a larger fleet, all are closed."""
 _BUFFER = 256
@@ -148,15 +152,27 @@ class Report:
     quotas: QuotaTable | None = None
 
 
-def write(report: Report, directory: Path) -> Path:
-    """Write the page into a directory, which is created; the page of an earlier run is replaced atomically.
+def place(directory: Path) -> Path:
+    """The file of the page, in a directory that is created. Checks before the work that it can be written.
 
-    :raises OSError: if the directory can't be created or written.
+    :raises GpustackError: if it can't, or if a file that is no page of gpustack would be replaced.
     """
-    directory.mkdir(parents=True, exist_ok=True)
     path = directory / PAGE
-    write_atomic(path, parts(report), mode=0o644)
+    with files.file_errors(GpustackError, _UNWRITTEN, path, state="nothing was done", remedy=_REMEDY):
+        files.make_directory(directory, 0o755)
+        files.refuse_unwritable(path)
+        if os.path.lexists(path) and not (path.is_file() and files.starts_with(path, "<title>GPUs in service", 2000)):
+            raise GpustackError("the file is no page of gpustack; it is kept", where=str(path), remedy=_REMEDY)
     return path
+
+
+def write(report: Report, path: Path) -> None:
+    """Write the page; the page of an earlier run is replaced atomically.
+
+    :raises GpustackError: if it can't be written.
+    """
+    with files.file_errors(GpustackError, _UNWRITTEN, path, remedy=_REMEDY):
+        files.write_atomic(path, parts(report), mode=0o644)
 
 
 def parts(report: Report) -> Iterator[str]:

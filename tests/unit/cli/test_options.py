@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpustack.base.errors import HostError, SnapshotError, UsageError
-from gpustack.cli.app import Gpustack
+from gpustack.cli.app import Gpustack, main
 from gpustack.cli.options import WRITTEN, Once, add_snapshot, option, read_log, refuse_written_inputs, snapshot_hosts
 from gpustack.cli.registry import command_class
 from gpustack.hosts.facts.store import save_snapshot
@@ -149,3 +149,30 @@ def test_a_log_that_is_no_text_is_refused(packed: bytes, tmp_path: Path, monkeyp
         for name in (str(log), "-"):
             with pytest.raises(HostError, match="it is compressed, or a binary journal"):
                 read_log(name)
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("scan", ("--save",)),
+        ("scan", ("--findings",)),
+        ("spec init", ("--snapshot", "none.json", "--out")),
+        ("cleanup plan", ("--out",)),
+        ("cleanup plan", ("--metrics",)),
+        ("cloud plan", ("spec.yaml", "--out")),
+        ("capacity", ("spec.yaml", "--plot")),
+    ],
+)
+def test_a_file_that_can_not_be_written_is_refused_before_the_work(
+    command: str,
+    words: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(command_class(command), "take_action", None)
+    for written, reason in (("missing/x", "No such file or directory"), (".", "Is a directory")):
+        assert main([*command.split(), *words, written]) == 1
+        assert f"{written}: can't be written: {reason}; nothing was done" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 import unicodedata
 from dataclasses import replace
 from datetime import datetime
@@ -11,13 +13,24 @@ from pathlib import Path
 
 import pytest
 
+from gpustack.base.errors import GpustackError
 from gpustack.base.findings import Code, Finding, Severity
 from gpustack.fleet.index import Answers, Index
 from gpustack.fleet.join import join
 from gpustack.fleet.model import MDEV, Fleet, Gap, HostCount, Source, State
 from gpustack.fleet.summary import host_counts
 from gpustack.operate.report.hosts import GROUP, TIMES
-from gpustack.operate.report.page import Report, finding_rows, flavor_row, free_rows, idle, parts, projects, write
+from gpustack.operate.report.page import (
+    Report,
+    finding_rows,
+    flavor_row,
+    free_rows,
+    idle,
+    parts,
+    place,
+    projects,
+    write,
+)
 from gpustack.operate.report.topologies import Topologies
 from support.fleet_answers import server
 from support.fleets import A100, HOSTILE, fleet_of, fleet_on, gpu, hostile
@@ -288,11 +301,47 @@ def test_findings_have_code_place_and_remedy() -> None:
 
 def test_page_replaces_the_former_one_or_leaves_it(tmp_path: Path) -> None:
     directory = tmp_path / "new" / "report"
-    path = write(Report(fleet=fleet_of(1), at=AT), directory)
+    write(Report(fleet=fleet_of(1), at=AT), path := place(directory))
     assert path.stat().st_mode & 0o777 == 0o644
     before = path.read_text(encoding="utf-8")
     broken = replace(fleet_of(1), gpus=(gpu("gpu1", 0, State.FREE), None))  # type: ignore[arg-type]
     with pytest.raises(AttributeError):
-        write(Report(fleet=broken, at=AT), directory)
+        write(Report(fleet=broken, at=AT), place(directory))
     assert path.read_text(encoding="utf-8") == before
     assert [entry.name for entry in directory.iterdir()] == ["index.html"]
+
+
+@pytest.mark.parametrize("mask", [0, 0o077])
+def test_only_its_owner_writes_the_directory_of_the_page(tmp_path: Path, mask: int) -> None:
+    before = os.umask(mask)
+    try:
+        write(Report(fleet=fleet_of(1), at=AT), path := place(tmp_path / "a/b"))
+    finally:
+        os.umask(before)
+    modes = {stat.S_IMODE(of.stat().st_mode) for of in (tmp_path / "a", tmp_path / "a/b")}
+    assert (modes, stat.S_IMODE(path.stat().st_mode)) == ({0o755}, 0o644 & ~mask)
+
+
+@pytest.mark.parametrize("kind", ["file", "dangling", "page", "empty", "pipe", "directory", "link"])
+def test_only_a_page_of_gpustack_is_replaced(tmp_path: Path, kind: str) -> None:
+    """``--out .`` in the directory of a web server destroys no other page."""
+    out = tmp_path / "out"
+    if kind not in ("file", "dangling"):
+        out.mkdir()
+    if kind == "file":
+        out.write_text("mine")
+    elif kind == "dangling":
+        out.symlink_to("nowhere")
+    elif kind == "pipe":
+        os.mkfifo(out / "index.html")
+    elif kind == "directory":
+        (out / "index.html").mkdir()
+    elif kind == "link":
+        (tmp_path / "mine").write_text("mine")
+        (out / "index.html").symlink_to("../mine")
+    else:
+        (out / "index.html").write_text("<html><title>Our cloud</title>" if kind == "page" else "")
+    before = {path: path.is_file() and path.read_text() for path in tmp_path.rglob("*")}
+    with pytest.raises(GpustackError, match=r"(?s)(is kept|nothing was done).*name another directory"):
+        place(out)
+    assert {path: path.is_file() and path.read_text() for path in tmp_path.rglob("*")} == before
