@@ -258,9 +258,11 @@ def open_private(path: Path, access: int = os.O_WRONLY) -> int:
 def refuse_unwritable(path: Path) -> None:
     """Check that :func:`write_atomic` can write a file, before the work whose result it gets. Creates nothing.
 
-    :raises OSError: when it is a directory, or its directory is missing or not writable.
+    :raises OSError: when it is a directory, its directory is missing or not writable, or it is of another user there.
     """
-    if path.is_dir() or not (os.access(path.parent, os.W_OK) or path.parent in _OPEN):
+    is_sticky = os.path.lexists(path) and path.parent.stat().st_mode & stat.S_ISVTX  # such as /tmp
+    is_kept = is_sticky and os.geteuid() not in (0, path.lstat().st_uid, path.parent.stat().st_uid)
+    if is_kept or path.is_dir() or not (os.access(path.parent, os.W_OK) or path.parent in _OPEN):
         reason = errno.EISDIR if path.is_dir() else errno.EACCES if path.parent.is_dir() else errno.ENOENT
         raise OSError(reason, os.strerror(reason), str(path))
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from cliff import command, lister, show
+from cliff.columns import FormattableColumn
 
 from gpustack.base import silence
 from gpustack.base.errors import CHANGES, GpustackError, HostError, PartialError, SpecError, UsageError, VerifyError
@@ -27,7 +28,7 @@ from gpustack.cli.next_steps import IN_TEXT, PLACEHOLDER, SPEC, arguments, step_
 from gpustack.cli.options import Once, add_snapshot, equivalents, option, port, positive, refuse_empty, seconds
 from gpustack.cli.progress import reading
 from gpustack.cli.registry import command_class, gpustack_name, typed
-from gpustack.cli.tables import FittingTable, PlainCsv, SafeShell
+from gpustack.cli.tables import FittingTable, PlainCsv
 from gpustack.connect.ssh.config import SshOptions
 
 if TYPE_CHECKING:
@@ -338,8 +339,10 @@ class ShowOne(Command, show.ShowOne):
     """A command that prints the fields of one thing."""
 
     def produce_output(self, parsed_args: argparse.Namespace, column_names: Sequence[str], data: Sequence[Any]) -> int:
-        """Print the fields."""
-        self.formatter = SafeShell() if parsed_args.formatter == "shell" else self.formatter
+        """Print the fields; a shell expands none of them: tenants choose names such as ``$(reboot)``."""
+        if parsed_args.formatter == "shell":
+            cells = (cell.machine_readable() if isinstance(cell, FormattableColumn) else cell for cell in data)
+            data = [re.sub(r"([\\$`])", r"\\\1", str(cell)) for cell in cells]
         return int(super().produce_output(parsed_args, column_names, data))
 
 

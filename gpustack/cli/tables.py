@@ -12,7 +12,6 @@ from typing import Any, TextIO
 
 from cliff.columns import FormattableColumn
 from cliff.formatters.commaseparated import CSVLister
-from cliff.formatters.shell import ShellFormatter
 from cliff.formatters.table import TableFormatter
 
 
@@ -44,15 +43,6 @@ class PlainCsv(CSVLister):
     def emit_list(self, column_names: Sequence[str], data: Iterable[Sequence[Any]], *others: Any) -> None:  # noqa: ANN401
         """Print the rows."""
         super().emit_list(column_names, [[_no_formula(cell) for cell in row] for row in data], *others)
-
-
-class SafeShell(ShellFormatter):
-    """cliff's variables for a shell, which runs none of a value: tenants choose names such as ``$(reboot)``."""
-
-    def emit_one(self, column_names: Sequence[str], data: Sequence[Any], *others: Any) -> None:  # noqa: ANN401
-        """Print the fields."""
-        values = (cell.machine_readable() if isinstance(cell, FormattableColumn) else cell for cell in data)
-        super().emit_one(column_names, [re.sub(r"([\\$`])", r"\\\1", f"{value}") for value in values], *others)
 
 
 def _no_formula(cell: Any) -> Any:  # noqa: ANN401 - numbers stay numbers

@@ -197,11 +197,6 @@ def _assignments(masking: Masking, text: str) -> str:
     return _assignment().sub(masked, text)
 
 
-def _manifests(masking: Masking, text: str) -> str:
-    """Kubernetes Secrets, whose values are secret whatever their keys."""
-    return _MANIFEST_DATA.sub(lambda found: found[1] + masking.secret(), text) if _MANIFEST.search(text) else text
-
-
 def _encoded(masking: Masking, text: str) -> str:
     def masked(found: re.Match[str]) -> str:
         patterns = (_KEY, _VAULT, _MANIFEST, _URL, _TOKEN, _assignment(), masking.patterns[0])
@@ -240,7 +235,9 @@ def _by(pattern: Callable[[Masking], re.Pattern[str]]) -> Callable[[Masking, str
 MASKERS: dict[str, Callable[[Masking, str], str]] = {
     "private keys": _by(lambda _: _KEY),
     "vaults": _by(lambda _: _VAULT),
-    "Kubernetes Secrets": _manifests,
+    "Kubernetes Secrets": lambda masking, text: (
+        _MANIFEST_DATA.sub(lambda found: found[1] + masking.secret(), text) if _MANIFEST.search(text) else text
+    ),
     "URLs": lambda masking, text: _URL.sub(lambda found: masking.secret(*_passwords(found.group())), text),
     "tokens": _by(lambda _: _TOKEN),
     "assignments": _assignments,

@@ -21,7 +21,6 @@ from typing import Any
 from gpustack import __version__
 from gpustack.base import files
 from gpustack.base.errors import GpustackError
-from gpustack.base.files import data_table, share_dir, templates
 from gpustack.base.findings import joined, merged
 from gpustack.base.text import clipped, counted, printable
 from gpustack.cloud.identity import distinct
@@ -126,7 +125,6 @@ def idle(fleet: Fleet) -> str:
 
 
 PAGE = "index.html"
-_UNWRITTEN, _REMEDY = "the page can't be written", "name another directory with --out"
 _OPEN_HOSTS = 12
 """The most hosts whose tables are open; of a larger fleet, all are closed."""
 _BUFFER = 256
@@ -158,21 +156,21 @@ def place(directory: Path) -> Path:
     :raises GpustackError: if it can't, or if a file that is no page of gpustack would be replaced.
     """
     path = directory / PAGE
-    with files.file_errors(GpustackError, _UNWRITTEN, path, state="nothing was done", remedy=_REMEDY):
+    remedy = "name another directory with --out"
+    with files.file_errors(GpustackError, "can't be written", path, state="nothing was done", remedy=remedy):
         files.make_directory(directory, 0o755)
         files.refuse_unwritable(path)
         if os.path.lexists(path) and not (path.is_file() and files.starts_with(path, "<title>GPUs in service", 2000)):
-            raise GpustackError("the file is no page of gpustack; it is kept", where=str(path), remedy=_REMEDY)
+            raise GpustackError("the file is no page of gpustack; it is kept", where=str(path), remedy=remedy)
     return path
 
 
 def write(report: Report, path: Path) -> None:
     """Write the page; the page of an earlier run is replaced atomically.
 
-    :raises GpustackError: if it can't be written.
+    :raises OSError: if it can't be written.
     """
-    with files.file_errors(GpustackError, _UNWRITTEN, path, remedy=_REMEDY):
-        files.write_atomic(path, parts(report), mode=0o644)
+    files.write_atomic(path, parts(report), mode=0o644)
 
 
 def parts(report: Report) -> Iterator[str]:
@@ -185,7 +183,7 @@ def parts(report: Report) -> Iterator[str]:
     topologies = report.topologies
     css, policy = _style()
     stream = (
-        templates("report", autoescape=True, finalize=_readable, trim_blocks=True, lstrip_blocks=True)
+        files.templates("report", autoescape=True, finalize=_readable, trim_blocks=True, lstrip_blocks=True)
         .get_template("page.html.j2")
         .stream(
             report=report,
@@ -194,7 +192,7 @@ def parts(report: Report) -> Iterator[str]:
             policy=policy,
             sources=_sources(fleet),
             states=list(State),
-            meanings=data_table("states.toml"),
+            meanings=files.data_table("states.toml"),
             totals=summed(models),
             hosts=number,
             has_open_hosts=number <= _OPEN_HOSTS,
@@ -230,7 +228,7 @@ def _style() -> tuple[object, str]:
     """The style sheet, and its hash for the page's policy."""
     from markupsafe import Markup
 
-    css = (share_dir("templates") / "report" / "page.css").read_text(encoding="utf-8")
+    css = (files.share_dir("templates") / "report" / "page.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
     return Markup(css), f"'sha256-{digest}'"  # noqa: S704  (the file is part of gpustack)
 

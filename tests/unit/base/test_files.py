@@ -173,3 +173,20 @@ def test_a_private_file_behind_a_link_or_a_pipe_of_another_user_is_refused(tmp_p
         assert caught.value.filename == str(path)
     os.close(open_private(mine))
     assert {path.name for path in tmp_path.iterdir()} == {"link", "pipe", "mine", "log"}
+
+
+def test_a_file_of_another_user_in_a_sticky_directory_is_refused_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a directory such as /tmp, each user can replace only own files."""
+    (tmp_path / "theirs").touch()
+    (tmp_path / "link").symlink_to("missing")
+    refuse_unwritable(tmp_path / "theirs")
+    stranger = os.geteuid() + 1
+    monkeypatch.setattr(os, "geteuid", lambda: stranger)
+    refuse_unwritable(tmp_path / "theirs")  # not sticky
+    tmp_path.chmod(0o1777)
+    for name in ("theirs", "link"):
+        with pytest.raises(PermissionError):
+            refuse_unwritable(tmp_path / name)
+    refuse_unwritable(tmp_path / "new")

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from gpustack.cli.app import Gpustack
+from gpustack.cli.common import ShowOne
 from gpustack.cli.gpu import TableCell
-from gpustack.cli.tables import FittingTable, SafeShell
+from gpustack.cli.tables import FittingTable
 from gpustack.repair.classes import label
 
 ADDRESS = "0000:05:00.0"
@@ -35,15 +37,23 @@ def table(names, rows, *, stream: io.StringIO | None = None, max_width: int = 0)
     return stream.getvalue()
 
 
+class Fields(ShowOne):
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], tuple[object, ...]]:
+        name: str = parsed_args.name
+        return ("name", "holder"), (name, TableCell(name, name, keep="\n"))
+
+
 @pytest.mark.parametrize(
     "name", ["$(touch hit)", "`touch hit`", '\\\\"; touch hit; "', "a\\\\", "$HOME \"x\" 'y'", "vm\nx=1"]
 )
 def test_a_shell_runs_no_part_of_a_value(name: str, tmp_path: Path) -> None:
-    stream = io.StringIO()
-    options = argparse.Namespace(variables=[], prefix="gpu_")
-    SafeShell().emit_one(("name", "holder"), (name, TableCell(name, name, keep="\n")), stream, options)
+    command = Fields(Gpustack(), None)
+    command.app.stdout = io.StringIO()
+    arguments = command.get_parser("gpustack x").parse_args(["-f", "shell", "--prefix", "gpu_"])
+    arguments.name = name
+    command.run(arguments)
     script = 'eval "$1"; printf "%s\\0" "$gpu_name" "$gpu_holder" "$x"'
-    words = ["/bin/sh", "-euc", f"x=0; {script}", "-", stream.getvalue()]
+    words = ["/bin/sh", "-euc", f"x=0; {script}", "-", command.app.stdout.getvalue()]
     run = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert run.stdout.split("\0") == [name, name, "0", ""]
     assert list(tmp_path.iterdir()) == []
