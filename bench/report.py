@@ -20,7 +20,8 @@ import limits
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from gpustack.operate.report.page import PAGE, Report, parts, write
+from gpustack.base.files import write_atomic
+from gpustack.operate.report.page import PAGE, Report, parts
 from support.fleets import fleet_of
 
 MEGABYTE = 1_000_000
@@ -41,16 +42,20 @@ def _joined(report: Report) -> str:
     return "".join(parts(report))
 
 
+def _streamed(report: Report, path: Path) -> None:
+    write_atomic(path, parts(report), mode=0o644)
+
+
 def main() -> None:
     """Print the figures, and compare them with the limits."""
     with tempfile.TemporaryDirectory() as directory:
         for hosts in (125, 1250):
             report = Report(fleet=fleet_of(hosts), at=datetime.now(UTC).replace(tzinfo=None))
             begun = time.perf_counter()
-            write(report, path := Path(directory) / PAGE)  # also warms up the template
+            _streamed(report, path := Path(directory) / PAGE)  # also warms up the template
             seconds = time.perf_counter() - begun
             size = path.stat().st_size
-            streamed = peak(partial(write, report, path))
+            streamed = peak(partial(_streamed, report, path))
             joined = peak(partial(_joined, report))
             print(
                 f"{hosts * 8} GPUs: {size / MEGABYTE:.2f} MB, {seconds:.1f} s,"

@@ -258,7 +258,7 @@ def open_private(path: Path, access: int = os.O_WRONLY) -> int:
 def refuse_unwritable(path: Path) -> None:
     """Check that :func:`write_atomic` can write a file, before the work whose result it gets. Creates nothing.
 
-    :raises OSError: when it is a directory, its directory is missing or not writable, or it is of another user there.
+    :raises OSError: when it is a directory, another user's in a sticky one, or its directory is not writable.
     """
     is_sticky = os.path.lexists(path) and path.parent.stat().st_mode & stat.S_ISVTX  # such as /tmp
     is_kept = is_sticky and os.geteuid() not in (0, path.lstat().st_uid, path.parent.stat().st_uid)

@@ -14,14 +14,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from cliff import command, lister, show
-from cliff.columns import FormattableColumn
 
 from gpustack.base import silence
 from gpustack.base.errors import CHANGES, GpustackError, HostError, PartialError, SpecError, UsageError, VerifyError
 from gpustack.base.files import file_errors, refuse_unwritable, write_atomic
 from gpustack.base.findings import Finding, Severity, once, report_lines
 from gpustack.base.host_groups import host_groups, pattern, total
-from gpustack.base.text import listed, printable
+from gpustack.base.text import in_lines, listed, printable
 from gpustack.cli import decoration, environment, options
 from gpustack.cli.inventory import add_inventory, add_limit, expanded, inventory, inventory_hosts
 from gpustack.cli.next_steps import IN_TEXT, PLACEHOLDER, SPEC, arguments, step_of
@@ -78,7 +77,8 @@ class Command(command.Command):
         parser.formatter_class = type("Help", (_Examples, parser.formatter_class), {})  # type: ignore[arg-type, assignment]
         self.add_arguments(parser)
         self._parser = parser
-        self._replaced = [of.dest for of in parser._actions if of.dest in options.REPLACED and of.metavar == "FILE"]
+        names = options.REPLACED - {"out" if "--force" in parser._option_string_actions else ""}  # it has its own check
+        self._replaced = [of.dest for of in parser._actions if of.dest in names and of.metavar == "FILE"]
         report = parser.error
 
         def error(message: str) -> NoReturn:
@@ -198,7 +198,6 @@ class Command(command.Command):
         for written in filter(None, map(self._values.get, self._replaced)):
             with file_errors(GpustackError, "can't be written", written, state="nothing was done"):
                 refuse_unwritable(written)
-        path = getattr(parsed_args, "findings", None)
         try:
             is_short = self.streams or hasattr(parsed_args, "yes")  # a question follows
             with contextlib.nullcontext() if is_short else decoration.paged(self.app.stdout):
@@ -216,7 +215,7 @@ class Command(command.Command):
             error.remedy = self.completed(error.remedy or "")
             raise
         finally:
-            if path:
+            if path := self._values.get("findings"):
                 findings = [finding.to_dict() for finding in dict.fromkeys(self._noted)]
                 write_atomic(path, json.dumps({"findings": findings}, indent=2) + "\n", mode=0o600)
         to_do = self.to_do or any(finding.severity is not Severity.INFO for finding in self._noted)
@@ -317,10 +316,7 @@ class Lister(Command, lister.Lister):
         self, parsed_args: argparse.Namespace, column_names: Sequence[str], data: Iterable[Sequence[Any]]
     ) -> int:
         """Print the list; tables fit the terminal."""
-        if parsed_args.formatter == "table":
-            self.formatter = FittingTable()
-        elif parsed_args.formatter == "csv":
-            self.formatter = PlainCsv()
+        self.formatter = {"table": FittingTable(), "csv": PlainCsv()}.get(parsed_args.formatter, self.formatter)
         rows = list(data)
         if parsed_args.formatter == "table" and not rows:
             if self.nothing:
@@ -338,11 +334,19 @@ class Lister(Command, lister.Lister):
 class ShowOne(Command, show.ShowOne):
     """A command that prints the fields of one thing."""
 
+    def text(self, value: object) -> object:
+        """A field for people, and for formats without structure: a line for each entry, a number unchanged."""
+        if isinstance(value, dict):
+            return in_lines(f"{key}={entry}" for key, entry in value.items())
+        return in_lines(value if isinstance(value, list) else [value]) if isinstance(value, list | str) else value
+
     def produce_output(self, parsed_args: argparse.Namespace, column_names: Sequence[str], data: Sequence[Any]) -> int:
         """Print the fields; a shell expands none of them: tenants choose names such as ``$(reboot)``."""
+        if not is_for_machines(parsed_args):
+            unknown = "-" if parsed_args.formatter == "table" else ""
+            data = [unknown if value is None else self.text(value) for value in data]
         if parsed_args.formatter == "shell":
-            cells = (cell.machine_readable() if isinstance(cell, FormattableColumn) else cell for cell in data)
-            data = [re.sub(r"([\\$`])", r"\\\1", str(cell)) for cell in cells]
+            data = [re.sub(r"([\\$`])", r"\\\1", str(value)) for value in data]
         return int(super().produce_output(parsed_args, column_names, data))
 
 

@@ -15,10 +15,9 @@ from typing import Any, get_args
 from gpustack.base.columns import Column, in_words
 from gpustack.base.errors import CloudError, FlavorError, GpustackError, UsageError
 from gpustack.base.operations import Operation
-from gpustack.base.text import in_lines
 from gpustack.cli.change import ChangeCommand, show_operations
 from gpustack.cli.cloud import OpenStackCommand
-from gpustack.cli.common import Lister, ShowOne, is_for_machines
+from gpustack.cli.common import Lister, ShowOne
 from gpustack.cli.options import add_snapshot, explained, option, positive, release_of
 from gpustack.cli.output import Table, table
 from gpustack.cli.sync import ApplyCommand, PlanCommand
@@ -143,8 +142,6 @@ class FlavorShowCommand(InCloud, ShowOne):
         with tolerating(FORBIDDEN):  # users of one project may not see the other projects
             fields |= {} if flavor.public else {"access": sorted(cloud.access(flavor.id))}
             fields["instances"] = cloud.users(flavor.id)
-        if not is_for_machines(parsed_args):
-            fields = {key: _in_words(value) for key, value in fields.items()}
         return tuple(fields), tuple(fields.values())
 
 
@@ -207,14 +204,6 @@ def _numa_policy(spec: Spec | None, flavor: PresentFlavor) -> str | None:
         return affinity
     policies = [spec.models[model].numa_policy for model in _models(spec, flavor.gpus)]
     return next((policy for policy in policies if policy), None)
-
-
-def _in_words(value: object) -> object:
-    if isinstance(value, dict):
-        return in_lines(f"{key}={entry}" for key, entry in value.items())
-    if isinstance(value, list | str):
-        return in_lines(value if isinstance(value, list) else [value])
-    return "" if value is None else value
 
 
 _mib, _gib = explained(partial(amount, unit="MiB")), explained(partial(amount, unit="GiB"))

@@ -5,12 +5,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from cliff.columns import FormattableColumn
-
 from gpustack.base.errors import CloudError
-from gpustack.base.text import printable
 from gpustack.cli.cloud import OpenStackCommand
-from gpustack.cli.common import Lister, ShowOne, add_exit_code, is_for_machines
+from gpustack.cli.common import Lister, ShowOne, add_exit_code
 from gpustack.cli.options import add_fleet_files, add_snapshot, option, pci_address, snapshot_hosts
 from gpustack.cli.output import table
 from gpustack.cli.progress import counting
@@ -30,21 +27,6 @@ from gpustack.nova_options.scheduler import Scheduler, scheduler
 from gpustack.spec.load import load_spec
 
 _GROUPS = ("host", "model", "project")
-
-
-class TableCell(FormattableColumn):  # type: ignore[type-arg] # no generic class before cliff 4.9
-    """A value with a text for people."""
-
-    def __init__(self, value: object, text: str, keep: str = "") -> None:
-        super().__init__(value)
-        self._text = printable(text, keep=keep)
-
-    def human_readable(self) -> str:
-        return self._text
-
-    def machine_readable(self) -> str:
-        """The text, for csv and value, which have no structure; empty if the value is unknown."""
-        return "" if self._value is None else self._text
 
 
 class FleetCommand(OpenStackCommand):
@@ -162,6 +144,7 @@ class GpuShowCommand(FleetCommand, ShowOne):
     The IOMMU group, the link, the drivers and the slot come from --snapshot.
     """
 
+    text = staticmethod(shown)
     epilog = "gpustack gpu show gpu01 0000:65:00.0; gpustack gpu show gpu01 0000:65:00.0 --snapshot hosts.json -f json"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -184,8 +167,6 @@ class GpuShowCommand(FleetCommand, ShowOne):
                 gap = Gap(source=Source.NOVA, reason=f"{missing}; the history is incomplete")
                 self._fleet = replace(self._fleet, partial=(*self._fleet.partial, gap))
         fields = story(self._fleet, gpu, named(self._given.hosts, {gpu.host, gpu.node}), events)
-        if not is_for_machines(parsed_args):
-            return tuple(fields), tuple(TableCell(value, shown(value), keep="\n") for value in fields.values())
         return tuple(fields), tuple(fields.values())
 
     def after(self, parsed_args: argparse.Namespace) -> None:

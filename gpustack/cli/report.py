@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from gpustack.base.errors import CloudError, DatabaseError
+from gpustack.base.files import write_atomic
 from gpustack.base.findings import Finding
 from gpustack.base.text import counted
 from gpustack.cli.common import add_exit_code
@@ -24,7 +25,7 @@ from gpustack.offer.quota.survey import survey
 from gpustack.operate.capacity.assess import count_all
 from gpustack.operate.capacity.model import Capacity
 from gpustack.operate.capacity.table import COLUMNS
-from gpustack.operate.report.page import Report, Row, flavor_row, place, write
+from gpustack.operate.report.page import Report, Row, flavor_row, parts, place
 from gpustack.operate.report.quotas import QuotaTable, quota_table
 from gpustack.operate.report.topologies import Topologies
 from gpustack.spec.load import load_spec
@@ -76,7 +77,7 @@ gpustack report --out report; gpustack report --out report --snapshot hosts.json
         report = Report(
             fleet=self._fleet, at=at, cloud=self._cloud, topologies=topologies, flavors=flavors, quotas=quotas
         )
-        write(report, path)
+        write_atomic(path, parts(report), mode=0o644)
         hosts = len({count.host for count in self._fleet.counts})
         where = f" on {counted(hosts, 'host')}" if hosts else ""  # without rights, the hosts are unknown
         self.show(f"{path}: {counted(len(self._fleet.gpus), 'GPU')}{where}")

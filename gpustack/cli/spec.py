@@ -9,7 +9,7 @@ from typing import Any
 from gpustack.base.errors import UsageError
 from gpustack.base.files import write_atomic
 from gpustack.base.findings import Finding, Severity
-from gpustack.base.text import counted, in_lines
+from gpustack.base.text import counted
 from gpustack.cli import common
 from gpustack.cli.options import add_snapshot, option, release_of, snapshot_hosts
 from gpustack.hosts.facts.model import Host
@@ -55,8 +55,7 @@ class SpecCheckCommand(common.ShowOne):
             "problems": [problem.to_dict() if as_data else str(problem) for problem in examination.problems],
             "findings": [f.to_dict() if as_data else f"{f.code} {f.place}" for f in self._findings],
         }
-        shown = lists if as_data else {name: in_lines(entries) for name, entries in lists.items()}
-        return ("file", "valid", *shown), (str(parsed_args.spec), spec is not None, *shown.values())
+        return ("file", "valid", *lists), (str(parsed_args.spec), spec is not None, *lists.values())
 
     def produce_output(self, parsed_args: argparse.Namespace, column_names: Sequence[str], data: Sequence[Any]) -> int:
         """Print one line for people, unless another format or a column is requested."""

@@ -10,7 +10,6 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
-from cliff.columns import FormattableColumn
 from cliff.formatters.commaseparated import CSVLister
 from cliff.formatters.table import TableFormatter
 
@@ -26,7 +25,7 @@ class FittingTable(TableFormatter):
         parsed_args: argparse.Namespace,
     ) -> None:
         """Print the rows."""
-        rows = [[c.human_readable() if isinstance(c, FormattableColumn) else c for c in row] for row in data]
+        rows = list(data)
         width = _width(stdout, parsed_args)
         fitting = _fitted(column_names, rows, width) if width else rows
         if fitting is None:
@@ -46,9 +45,8 @@ class PlainCsv(CSVLister):
 
 
 def _no_formula(cell: Any) -> Any:  # noqa: ANN401 - numbers stay numbers
-    value = cell.machine_readable() if isinstance(cell, FormattableColumn) else cell
-    is_formula = isinstance(value, str) and re.match(r"[=@\uff1d\uff20\t\r\n]|[+\uff0b\uff0d-](?!$|[\d.]+$)", value)
-    return f"'{value}" if is_formula else value
+    is_formula = isinstance(cell, str) and re.match(r"[=@\uff1d\uff20\t\r\n]|[+\uff0b\uff0d-](?!$|[\d.]+$)", cell)
+    return f"'{cell}" if is_formula else cell
 
 
 def _width(stdout: TextIO, parsed_args: argparse.Namespace) -> int:

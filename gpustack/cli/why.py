@@ -13,7 +13,7 @@ from gpustack.base.text import counted, in_lines
 from gpustack.cli.cleanup_hosts import add_hypervisors
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister, ShowOne, add_exit_code, is_for_machines, ssh_options
-from gpustack.cli.gpu import TableCell, databases_of, scheduler_of
+from gpustack.cli.gpu import databases_of, scheduler_of
 from gpustack.cli.options import Once, add_snapshot, option, positive, read_log, snapshot_hosts
 from gpustack.cli.output import Table, table
 from gpustack.cli.progress import counting
@@ -153,10 +153,17 @@ gpustack why instance vm1 --scheduler-log /var/log/nova/nova-scheduler.log -f js
             self._answer = instance.answer(self.connection(parsed_args), parsed_args.name, sources)
         self.report(self._answer.summary)
         fields = self._answer.to_dict()
-        if is_for_machines(parsed_args):
-            return tuple(fields), tuple(fields.values())
-        shown = {name: _text(value) for name, value in fields.items() if value and name not in ("causes", "findings")}
-        return tuple(shown), tuple(TableCell(text, text, keep="\n") for text in shown.values())
+        if not is_for_machines(parsed_args):
+            fields = {name: value for name, value in fields.items() if value and name not in ("causes", "findings")}
+        return tuple(fields), tuple(fields.values())
+
+    def text(self, value: object) -> str:
+        """A field of the answer for people, with a line for each entry."""
+        entries = value if isinstance(value, list) else [value]
+        return in_lines(
+            ", ".join(f"{key} {in_words(part)}" for key, part in entry.items()) if isinstance(entry, dict) else entry
+            for entry in entries
+        )
 
     def after(self, parsed_args: argparse.Namespace) -> None:
         """Report the findings, and what is missing."""
@@ -197,15 +204,6 @@ gpustack why host gpu07 --ask-host --config-file /etc/nova/nova.conf --config-fi
         """Report the findings, and what is missing."""
         self.close(self._answer.findings, [*self.unread, *self._answer.gaps], partial=parsed_args.exit_code)
         self.to_do = any(gpu.is_broken for gpu in self._answer.gpus)
-
-
-def _text(value: object) -> str:
-    """A field of an answer for people, with a line for each entry."""
-    entries = value if isinstance(value, list) else [value]
-    return in_lines(
-        ", ".join(f"{key} {in_words(part)}" for key, part in entry.items()) if isinstance(entry, dict) else entry
-        for entry in entries
-    )
 
 
 def _number(found: FlavorAnswer) -> str:

@@ -30,7 +30,6 @@ _NAMED = {
 # dracut.cmdline(7): netroot=iscsi:USER:PASSWORD@
 _URL = re.compile(r"(?:(?<=://)|(?<=\biscsi:))[^\s'\"<>]{1,1024}(?=@)")
 _KEY = re.compile("|".join(_SIGNS["private_keys"]), re.DOTALL)
-_PUBLIC = _SIGNS["public_values"]
 _MANIFEST, _MANIFEST_DATA = re.compile(_SIGNS["manifest"]), re.compile(_SIGNS["manifest_data"])
 _VAULT = re.compile(r"\$ANSIBLE_VAULT;\S*(?:\s+[0-9a-f]{2,})*")
 _TOKEN = re.compile("|".join(_SIGNS["tokens"]), re.IGNORECASE)
@@ -87,7 +86,7 @@ def _assignment() -> re.Pattern[str]:
     option = rf"(?<![\w-])--?[a-z-]{{0,64}}?{_keys()}\s+"
     key = rf"{_keys()}\d{{0,2}}\\?['\"]?(?:{'|'.join(_SIGNS['signs'])})|{option}|{before}"
     prefix = rf"(?:{'|'.join(_SIGNS['prefixes'])})?"
-    return re.compile(rf"(?P<key>(?:{key}){prefix})(?!['\"]?(?:\*\*\*|{_PUBLIC}))(?P<secret>{forms})")
+    return re.compile(rf"(?P<key>(?:{key}){prefix})(?!['\"]?(?:\*\*\*|{_SIGNS['public_values']}))(?P<secret>{forms})")
 
 
 @functools.cache
@@ -173,7 +172,7 @@ class Masking:
             return [self.data(inner, key) for inner in value]
         if value in (None, "") or isinstance(value, bool):
             return value
-        if _is_key(key) and not re.match(_PUBLIC, str(value)):
+        if _is_key(key) and not re.match(_SIGNS["public_values"], str(value)):
             return self.secret(str(value))
         if isinstance(value, str):
             if key in _NAMED and (found := _NAMED[key][1].fullmatch(value)):

@@ -165,14 +165,6 @@ def place(directory: Path) -> Path:
     return path
 
 
-def write(report: Report, path: Path) -> None:
-    """Write the page; the page of an earlier run is replaced atomically.
-
-    :raises OSError: if it can't be written.
-    """
-    files.write_atomic(path, parts(report), mode=0o644)
-
-
 def parts(report: Report) -> Iterator[str]:
     """The text of the page, in parts."""
     shown = distinct(report.fleet.projects)

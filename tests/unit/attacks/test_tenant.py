@@ -14,7 +14,6 @@ import pytest
 from gpustack.base.errors import PlanError
 from gpustack.cli.app import Gpustack
 from gpustack.cli.common import Lister
-from gpustack.cli.gpu import TableCell
 from gpustack.cloud import identity
 from gpustack.cloud.marks import MarkKind, Since, marks, metadata_after, metadata_of
 from gpustack.cloud.servers import Event, Server
@@ -67,7 +66,7 @@ class ProjectList(Lister):
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
         name: str = parsed_args.name
-        return ("a", "b", "c", "d"), [(name, TableCell(name, name, keep="\t\r\n"), "-1.5", "-")]
+        return ("a", "b", "c"), [(name, "-1.5", "-")]
 
 
 FORMULAS = (
@@ -84,7 +83,7 @@ def formula(name: str, _directory: Path) -> None:
     arguments.name = name
     listing.run(arguments)
     _, row = csv.reader(io.StringIO(listing.app.stdout.getvalue(), newline=""))
-    assert row == [f"'{name}", f"'{name}", "-1.5", "-"]
+    assert row == [f"'{name}", "-1.5", "-"]
 
 
 test_an_attack_fails, test_an_attack_works_without_the_check = attacked(

@@ -16,6 +16,7 @@ from gpustack.base.files import (
     make_directory,
     open_private,
     read_text,
+    refuse_unwritable,
     state_dir,
     user_name,
     write_atomic,

@@ -156,7 +156,6 @@ def test_a_log_that_is_no_text_is_refused(packed: bytes, tmp_path: Path, monkeyp
     [
         ("scan", ("--save",)),
         ("scan", ("--findings",)),
-        ("spec init", ("--snapshot", "none.json", "--out")),
         ("cleanup plan", ("--out",)),
         ("cleanup plan", ("--metrics",)),
         ("cloud plan", ("spec.yaml", "--out")),

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from gpustack.base.text import printable
 from gpustack.cli.app import Gpustack
 from gpustack.cli.common import ShowOne
-from gpustack.cli.gpu import TableCell
 from gpustack.cli.tables import FittingTable
 from gpustack.repair.classes import label
 
@@ -40,7 +40,7 @@ def table(names, rows, *, stream: io.StringIO | None = None, max_width: int = 0)
 class Fields(ShowOne):
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], tuple[object, ...]]:
         name: str = parsed_args.name
-        return ("name", "holder"), (name, TableCell(name, name, keep="\n"))
+        return ("name", "holder"), (name, [name, name])
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,8 @@ def test_a_shell_runs_no_part_of_a_value(name: str, tmp_path: Path) -> None:
     script = 'eval "$1"; printf "%s\\0" "$gpu_name" "$gpu_holder" "$x"'
     words = ["/bin/sh", "-euc", f"x=0; {script}", "-", command.app.stdout.getvalue()]
     run = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert run.stdout.split("\0") == [name, name, "0", ""]
+    shown = printable(name, keep="")
+    assert run.stdout.split("\0") == [shown, f"{shown}\n{shown}", "0", ""]
     assert list(tmp_path.iterdir()) == []
 
 

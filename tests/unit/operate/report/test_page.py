@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from gpustack.base.errors import GpustackError
+from gpustack.base.files import write_atomic
 from gpustack.base.findings import Code, Finding, Severity
 from gpustack.fleet.index import Answers, Index
 from gpustack.fleet.join import join
@@ -29,7 +30,6 @@ from gpustack.operate.report.page import (
     parts,
     place,
     projects,
-    write,
 )
 from gpustack.operate.report.topologies import Topologies
 from support.fleet_answers import server
@@ -301,12 +301,13 @@ def test_findings_have_code_place_and_remedy() -> None:
 
 def test_page_replaces_the_former_one_or_leaves_it(tmp_path: Path) -> None:
     directory = tmp_path / "new" / "report"
-    write(Report(fleet=fleet_of(1), at=AT), path := place(directory))
+    path = place(directory)
+    write_atomic(path, parts(Report(fleet=fleet_of(1), at=AT)), mode=0o644)
     assert path.stat().st_mode & 0o777 == 0o644
     before = path.read_text(encoding="utf-8")
     broken = replace(fleet_of(1), gpus=(gpu("gpu1", 0, State.FREE), None))  # type: ignore[arg-type]
     with pytest.raises(AttributeError):
-        write(Report(fleet=broken, at=AT), place(directory))
+        write_atomic(place(directory), parts(Report(fleet=broken, at=AT)), mode=0o644)
     assert path.read_text(encoding="utf-8") == before
     assert [entry.name for entry in directory.iterdir()] == ["index.html"]
 
@@ -315,7 +316,8 @@ def test_page_replaces_the_former_one_or_leaves_it(tmp_path: Path) -> None:
 def test_only_its_owner_writes_the_directory_of_the_page(tmp_path: Path, mask: int) -> None:
     before = os.umask(mask)
     try:
-        write(Report(fleet=fleet_of(1), at=AT), path := place(tmp_path / "a/b"))
+        path = place(tmp_path / "a/b")
+        write_atomic(path, parts(Report(fleet=fleet_of(1), at=AT)), mode=0o644)
     finally:
         os.umask(before)
     modes = {stat.S_IMODE(of.stat().st_mode) for of in (tmp_path / "a", tmp_path / "a/b")}
