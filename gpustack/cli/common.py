@@ -13,21 +13,21 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from cliff import command, lister, show
+from cliff import command, lister
 
 from gpustack.base import silence
 from gpustack.base.errors import CHANGES, GpustackError, HostError, PartialError, SpecError, UsageError, VerifyError
 from gpustack.base.files import file_errors, refuse_unwritable, write_atomic
 from gpustack.base.findings import Finding, Severity, once, report_lines
 from gpustack.base.host_groups import host_groups, pattern, total
-from gpustack.base.text import in_lines, listed, printable
+from gpustack.base.text import listed, printable
 from gpustack.cli import decoration, environment, options
 from gpustack.cli.inventory import add_inventory, add_limit, expanded, inventory, inventory_hosts
 from gpustack.cli.next_steps import IN_TEXT, PLACEHOLDER, SPEC, arguments, step_of
 from gpustack.cli.options import Once, add_snapshot, equivalents, option, port, positive, refuse_empty, seconds
 from gpustack.cli.progress import reading
 from gpustack.cli.registry import command_class, gpustack_name, typed
-from gpustack.cli.tables import FittingTable, PlainCsv
+from gpustack.cli.tables import Fields, FittingTable, PlainCsv
 from gpustack.connect.ssh.config import SshOptions
 
 if TYPE_CHECKING:
@@ -68,7 +68,6 @@ class Command(command.Command):
     _findings: Sequence[Finding] = ()
     _gathered: Gathered
     _values: Mapping[str, Any] = {}
-    _replaced: Sequence[str] = ()
     _parsers: Mapping[str, argparse.ArgumentParser] = {}
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -77,8 +76,6 @@ class Command(command.Command):
         parser.formatter_class = type("Help", (_Examples, parser.formatter_class), {})  # type: ignore[arg-type, assignment]
         self.add_arguments(parser)
         self._parser = parser
-        names = options.REPLACED - {"out" if "--force" in parser._option_string_actions else ""}  # it has its own check
-        self._replaced = [of.dest for of in parser._actions if of.dest in names and of.metavar == "FILE"]
         report = parser.error
 
         def error(message: str) -> NoReturn:
@@ -195,7 +192,7 @@ class Command(command.Command):
         silence.forget()
         self._values = vars(parsed_args)
         options.refuse_written_inputs(self._values)
-        for written in filter(None, map(self._values.get, self._replaced)):
+        for written in filter(None, map(self._values.get, options.REPLACED)):
             with file_errors(GpustackError, "can't be written", written, state="nothing was done"):
                 refuse_unwritable(written)
         try:
@@ -331,23 +328,8 @@ class Lister(Command, lister.Lister):
         return int(super().produce_output(parsed_args, column_names, rows))
 
 
-class ShowOne(Command, show.ShowOne):
+class ShowOne(Command, Fields):
     """A command that prints the fields of one thing."""
-
-    def text(self, value: object) -> object:
-        """A field for people, and for formats without structure: a line for each entry, a number unchanged."""
-        if isinstance(value, dict):
-            return in_lines(f"{key}={entry}" for key, entry in value.items())
-        return in_lines(value if isinstance(value, list) else [value]) if isinstance(value, list | str) else value
-
-    def produce_output(self, parsed_args: argparse.Namespace, column_names: Sequence[str], data: Sequence[Any]) -> int:
-        """Print the fields; a shell expands none of them: tenants choose names such as ``$(reboot)``."""
-        if not is_for_machines(parsed_args):
-            unknown = "-" if parsed_args.formatter == "table" else ""
-            data = [unknown if value is None else self.text(value) for value in data]
-        if parsed_args.formatter == "shell":
-            data = [re.sub(r"([\\$`])", r"\\\1", str(value)) for value in data]
-        return int(super().produce_output(parsed_args, column_names, data))
 
 
 def is_for_machines(parsed_args: argparse.Namespace) -> bool:

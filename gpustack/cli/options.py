@@ -30,8 +30,8 @@ _EQUIVALENTS = (
     ("--cloud", "--os-cloud"),
 )
 """Options that are one thing in other commands or other programs, and here."""
-REPLACED = frozenset({"findings", "metrics", "out", "plot", "save"})
-WRITTEN = REPLACED | {"journal", "log", "record"}
+REPLACED = ("findings", "metrics", "plot", "save")
+WRITTEN = frozenset({*REPLACED, "journal", "log", "out", "record"})
 """The options whose file is written; those that are replaced get the result of the command."""
 _RENEWED = frozenset({"merge", "snapshot"})
 """Those whose file may be written too, with what was read."""

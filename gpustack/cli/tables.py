@@ -10,8 +10,11 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
+from cliff import show
 from cliff.formatters.commaseparated import CSVLister
 from cliff.formatters.table import TableFormatter
+
+from gpustack.base.text import in_lines
 
 
 class FittingTable(TableFormatter):
@@ -34,6 +37,24 @@ class FittingTable(TableFormatter):
         # A table that fits stays unchanged; cliff would query the terminal's width again.
         unlimited = argparse.Namespace(**{**vars(parsed_args), "max_width": 0, "fit_width": False})
         super().emit_list(column_names, fitting, stdout, unlimited)
+
+
+class Fields(show.ShowOne):
+    """cliff's command for one thing, whose texts carry out nothing: tenants choose names such as ``$(reboot)``."""
+
+    def text(self, value: object) -> object:
+        """A field for people, and for formats without structure: a line for each entry, a number unchanged."""
+        parts = [f"{key}={entry}" for key, entry in value.items()] if isinstance(value, dict) else value
+        return in_lines([parts] if isinstance(parts, str) else parts) if isinstance(parts, list | str) else value
+
+    def produce_output(self, parsed_args: argparse.Namespace, column_names: Sequence[str], data: Sequence[Any]) -> int:
+        """Print the fields."""
+        if parsed_args.formatter in ("table", "value", "shell"):
+            unknown = "-" if parsed_args.formatter == "table" else ""
+            data = [unknown if value is None else self.text(value) for value in data]
+        if parsed_args.formatter == "shell":
+            data = [re.sub(r"([\\$`])", r"\\\1", str(value)) for value in data]
+        return int(super().produce_output(parsed_args, column_names, data))
 
 
 class PlainCsv(CSVLister):

@@ -70,8 +70,7 @@ def _keys() -> str:
     names = {path.partition("/")[2] for path, secret in _known().items() if secret}
     names = names.union(_SIGNS["ends"]).difference(_SIGNS["public"])
     ends = "|".join(sorted(map(re.escape, names), key=len, reverse=True))
-    public = "".join(f"(?<!{word})" for word in _SIGNS["public_keys"])
-    return rf"(?i:{ends}|{public}[_-]key|(?<![a-z])(?:{'|'.join(_SIGNS['keys'])}))"
+    return rf"(?i:{ends}|{_SIGNS['other_keys']}|(?<![a-z])(?:{'|'.join(_SIGNS['keys'])}))"
 
 
 @functools.lru_cache(maxsize=4096)
@@ -85,8 +84,7 @@ def _assignment() -> re.Pattern[str]:
     before = "|".join(_SIGNS["before"]).replace("<>", r"(?:\\\n|[^\n|;]){0,200}?")
     option = rf"(?<![\w-])--?[a-z-]{{0,64}}?{_keys()}\s+"
     key = rf"{_keys()}\d{{0,2}}\\?['\"]?(?:{'|'.join(_SIGNS['signs'])})|{option}|{before}"
-    prefix = rf"(?:{'|'.join(_SIGNS['prefixes'])})?"
-    return re.compile(rf"(?P<key>(?:{key}){prefix})(?!['\"]?(?:\*\*\*|{_SIGNS['public_values']}))(?P<secret>{forms})")
+    return re.compile(rf"(?P<key>(?:{key}){_SIGNS['prefix']}){_SIGNS['unless']}(?P<secret>{forms})")
 
 
 @functools.cache
@@ -172,7 +170,7 @@ class Masking:
             return [self.data(inner, key) for inner in value]
         if value in (None, "") or isinstance(value, bool):
             return value
-        if _is_key(key) and not re.match(_SIGNS["public_values"], str(value)):
+        if _is_key(key) and re.match(_SIGNS["unless"], str(value)):
             return self.secret(str(value))
         if isinstance(value, str):
             if key in _NAMED and (found := _NAMED[key][1].fullmatch(value)):

@@ -155,8 +155,7 @@ def place(directory: Path) -> Path:
 
     :raises GpustackError: if it can't, or if a file that is no page of gpustack would be replaced.
     """
-    path = directory / PAGE
-    remedy = "name another directory with --out"
+    path, remedy = directory / PAGE, "name another directory with --out"
     with files.file_errors(GpustackError, "can't be written", path, state="nothing was done", remedy=remedy):
         files.make_directory(directory, 0o755)
         files.refuse_unwritable(path)

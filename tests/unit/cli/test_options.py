@@ -156,9 +156,7 @@ def test_a_log_that_is_no_text_is_refused(packed: bytes, tmp_path: Path, monkeyp
     [
         ("scan", ("--save",)),
         ("scan", ("--findings",)),
-        ("cleanup plan", ("--out",)),
         ("cleanup plan", ("--metrics",)),
-        ("cloud plan", ("spec.yaml", "--out")),
         ("capacity", ("spec.yaml", "--plot")),
     ],
 )
