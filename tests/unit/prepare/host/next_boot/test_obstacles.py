@@ -5,8 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from gpustack.hosts.facts.store import parse_host
-from gpustack.prepare.host.next_boot.obstacles import kernel_findings
+from gpustack.prepare.host.next_boot.obstacles import findings, kernel_findings
 from support.host_samples import snapshot
 
 MODULES = {"igb": "module", "vfio_pci": "module"}
@@ -42,3 +44,15 @@ def test_a_kernel_without_a_driver_in_use_or_vfio_or_initramfs_blocks() -> None:
 def test_a_driver_between_card_and_interface_is_needed_too() -> None:
     assert codes(MODULES, drivers=("virtio_net",)) == ["GPU240", "GPU241"]
     assert codes({**MODULES, "virtio_net": "builtin"}, drivers=("virtio_net",)) == ["GPU240"]
+
+
+@pytest.mark.parametrize(
+    ("local", "count"), [("", 1), (" BOOTIF=01-de-ad-be-ef-00-02", 1), (" BOOTIF=01-de-ad-be-ef-00-01", 0)]
+)
+def test_an_argument_of_pxelinux_in_the_own_menu_is_no_network_boot(local: str, count: int) -> None:
+    """An installer copies it from its own boot."""
+    raw = snapshot("k4200")
+    raw["kernel"]["command_line"] += " BOOTIF=01-de-ad-be-ef-00-01"
+    for entry in raw["boot"]["entries"]:
+        entry["arguments"] += local
+    assert [f.code for f in findings(parse_host(raw, "test"), ())] == ["GPU239"] * count
