@@ -1,6 +1,7 @@
 """``gpustack host plan|image``: the changes that prepare hosts for GPU passthrough, and their files for an image."""
 
 import argparse
+from itertools import zip_longest
 from pathlib import Path
 
 from gpustack.base.errors import GpustackError, PlanError
@@ -8,7 +9,7 @@ from gpustack.base.findings import errors
 from gpustack.base.host_groups import host_groups, pattern, patterns_of
 from gpustack.base.text import counted
 from gpustack.cli.common import Command, add_each, add_exit_code, add_format, add_source_options, gather
-from gpustack.cli.inventory import in_spec
+from gpustack.cli.inventory import in_spec, inventory
 from gpustack.cli.options import option
 from gpustack.hosts.facts.model import Host
 from gpustack.prepare.host.image import image_for, save
@@ -48,11 +49,11 @@ gpustack host plan gpustack.yaml --root /mnt/image -f json"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         spec, hosts = _hosts_of_spec(self, parsed_args)
-        trial = TRIAL_SECONDS if parsed_args.trial else None
+        targets = self._gathered.targets if parsed_args.inventory else ()
         plans: list[ShownPlan] = []
-        for host in hosts:
+        for host, target in zip_longest(hosts, targets):
             try:
-                plans.append(shown_plan(spec, host, adopt=parsed_args.adopt, live=parsed_args.live, trial=trial))
+                plans.append(_planned(parsed_args, spec, host, target))
             except GpustackError as error:
                 self._gathered = self._gathered.without(host, error)
         self._plans = tuple(shown.plan for shown in plans)
@@ -107,6 +108,17 @@ gpustack host image gpustack.yaml --snapshot hosts.json --out image"""
             raise PlanError("the image is refused; nothing was written", remedy="follow the remedies of the errors")
         paths = save(image, parsed_args.out)
         self.report(f"{parsed_args.out}: {counted(len(paths), 'file')} for the image of {pattern(image.hosts)}")
+
+
+def _planned(parsed_args: argparse.Namespace, spec: Spec, host: Host, target: str | None) -> ShownPlan:
+    """Plan a host with the options of the command line and, as ``host apply -i`` does, those of the inventory.
+
+    :param target: its name in the inventory; None without one.
+    """
+    chosen = {} if target is None else inventory(parsed_args).plan_options(target)
+    chosen |= {name: True for name in ("adopt", "live", "trial") if getattr(parsed_args, name)}
+    seconds = chosen.get("trial_seconds", TRIAL_SECONDS) if chosen.get("trial") else None
+    return shown_plan(spec, host, adopt=chosen.get("adopt", False), live=chosen.get("live", False), trial=seconds)
 
 
 def _hosts_of_spec(command: Command, parsed_args: argparse.Namespace) -> tuple[Spec, tuple[Host, ...]]:

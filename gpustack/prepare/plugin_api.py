@@ -141,9 +141,6 @@ def plan(
     :param named: whether the operator names the host, not only a pattern that matches it.
     :raises gpustack.base.errors.GpustackError: when the spec or the facts can't be used.
     """
-    if trial is not None and trial < 1:
-        remedy = "set gpustack_trial_seconds to the time that the host needs to boot and to be verified"
-        raise UsageError(f"a trial boot of {trial} s ends before the host has started", remedy=remedy)
     host = _host(facts, hostname)
     spec = _spec(spec_path, host)
     if text := left_out(spec, spec_path, hostname, named=named):

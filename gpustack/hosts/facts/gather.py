@@ -37,12 +37,14 @@ class Gathered:
     """The result of :func:`gather`.
 
     :ivar hosts: the facts, in the requested order.
+    :ivar targets: the names of ``hosts`` that the user gave, in the same order; empty for a snapshot.
     :ivar raw: if wanted, the unparsed documents of ``hosts``, in the same order, for snapshots.
     :ivar failures: the hosts that could not be read.
     :ivar others: the reported host name of each host whose name differs from the user's, by the user's name.
     """
 
     hosts: tuple[Host, ...]
+    targets: tuple[str, ...] = ()
     raw: tuple[dict[str, object], ...] = ()
     failures: tuple[GatherFailure, ...] = ()
     others: Mapping[str, str] = field(default_factory=dict)
@@ -166,16 +168,17 @@ def _checked(
     targets: Iterable[str], raw: Documents, errors: dict[str, GpustackError], *, keep: bool = False
 ) -> Gathered:
     """Validate the documents; an invalid one becomes a failure of its host."""
-    hosts, valid, failures, shared = [], [], [], SharedParts()
+    hosts, read, valid, failures, shared = [], [], [], [], SharedParts()
     for target in targets:
         try:
             if target in errors:
                 raise errors[target]
             hosts.append(parse_host(raw[target], target, shared))
+            read.append(target)
             valid += [raw[target]] if keep else []
         except GpustackError as error:
             failures.append(GatherFailure(host=target, error=error))
-    return Gathered(hosts=tuple(hosts), raw=tuple(valid), failures=tuple(failures))
+    return Gathered(hosts=tuple(hosts), targets=tuple(read), raw=tuple(valid), failures=tuple(failures))
 
 
 def _named(raw: Documents, options: SshOptions) -> tuple[Documents, dict[str, str]]:

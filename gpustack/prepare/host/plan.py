@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from gpustack.base.errors import UsageError
 from gpustack.base.findings import Code, Finding, errors, finding
 from gpustack.base.operations import BindLive, Operation, RemoveFile, RunCommand, WriteFile
 from gpustack.hosts.facts.model import Host
@@ -117,7 +118,11 @@ def plan_host(spec: Spec, host: Host, *, adopt: bool = False, live: bool = False
     :param live: whether to bind GPUs on the running host, where possible, instead of a reboot.
     :param trial: seconds within which a trial boot of new kernel arguments must be confirmed; None for no trial boot.
         If a trial boot is running, the plan makes its arguments permanent.
+    :raises UsageError: for a trial boot without time.
     """
+    if trial is not None and trial < 1:
+        remedy = "set gpustack_trial_seconds to the time that the host needs to boot and to be verified"
+        raise UsageError(f"a trial boot of {trial} s ends before the host has started", remedy=remedy)
     return decided_by(spec, host, (plan_host, adopt, live, trial), functools.partial(_plan, adopt, live, trial))
 
 

@@ -10,6 +10,8 @@ import pytest
 from gpustack.base.errors import SpecError
 from gpustack.spec.load import parse_spec
 from gpustack.spec.model import models_for, options_for, patterns_for, with_groups
+from gpustack_demo.examples import hosts
+from gpustack_demo.examples.host import write_host
 from support.host_samples import snapshot
 from support.sysroot import talk_host
 
@@ -31,12 +33,12 @@ def fleet(tmp_path: Path) -> Path:
     """A snapshot of four hosts with groups, the spec, and an inventory of the same hosts."""
     (tmp_path / "gpustack.yaml").write_text(SPEC, encoding="utf-8")
     text = json.dumps(snapshot("k4200"))
-    hosts = []
+    documents = []
     for name, groups in (("gpu01", ["gpu_nodes"]), ("gpu02", ["gpu_nodes"]), ("web01", []), ("web02", [])):
         host = json.loads(text)
         document = host["hosts"][0] if "hosts" in host else host
-        hosts.append({**document, "hostname": name, "inventory_groups": groups})
-    (tmp_path / "hosts.json").write_text(json.dumps({"gpustack_snapshot": 1, "hosts": hosts}), encoding="utf-8")
+        documents.append({**document, "hostname": name, "inventory_groups": groups})
+    (tmp_path / "hosts.json").write_text(json.dumps({"gpustack_snapshot": 1, "hosts": documents}), encoding="utf-8")
     local = "ansible_connection=local"
     (tmp_path / "hosts.ini").write_text(
         f"[gpu_nodes]\ngpu01 {local}\ngpu02 {local}\n[other]\nweb01 {local}\n", encoding="utf-8"
@@ -93,6 +95,27 @@ def test_the_root_of_a_host_in_the_inventory_is_read(tmp_path: Path, gpustack: C
     assert "| n[01:40] | 0000:88:00.0 | NVIDIA Quadro K4200 |" in ran.out
     (warning,) = (line for line in ran.err.splitlines() if "itself" in line)
     assert warning == "warning: n[01:40] calls itself gpu01; its facts are kept under n[01:40]"
+
+
+def test_a_plan_has_the_options_of_the_inventory(tmp_path: Path, gpustack: Callable[..., Any]) -> None:
+    """As those of ``host apply -i``, which leaves them to the playbooks; the command line adds to them."""
+    write_host(tmp_path / "root", hosts.talk_host())
+    (tmp_path / "hosts").write_text(
+        "[plain]\nn1\nn2 gpustack_live=no\n[tried]\nn3 gpustack_trial=yes\nn4 gpustack_hostname=gpu04\n"
+        "[tried:vars]\ngpustack_trial_seconds=90\n[live]\nn5 gpustack_live='{{ wanted }}'\nn6 gpustack_live=maybe\n"
+        f"[live:vars]\nwanted=true\n[all:vars]\nansible_connection=local\ngpustack_root={tmp_path}/root\n",
+        encoding="utf-8",
+    )
+    spec = tmp_path / "gpustack.yaml"
+    spec.write_text(SPEC.partition("  a100")[0] + "hosts: {'*': [k4200]}\n", encoding="utf-8")
+    ran = gpustack("host", "plan", spec, "-i", tmp_path / "hosts", "-f", "json")
+    plans = {plan["host"]: plan for plan in json.loads(ran.out)}
+    assert list(plans) == ["n1", "n2", "n3", "gpu04", "n5"]
+    assert {name for name, plan in plans.items() if "GPU180" in str(plan["findings"])} == {"n5"}
+    assert {name: plan["trial"]["seconds"] for name, plan in plans.items() if plan["trial"]} == {"n3": 90}
+    assert "n6: gpustack_live of the inventory is 'maybe'" in ran.err
+    tried = gpustack("host", "plan", spec, "-i", tmp_path / "hosts", "n1,n4", "--trial", "-f", "json")
+    assert [plan["trial"]["seconds"] for plan in json.loads(tried.out)] == [600, 90]
 
 
 @pytest.mark.parametrize(("root", "message"), [("try", "variable gpustack_root"), ("/nowhere", "/nowhere")])

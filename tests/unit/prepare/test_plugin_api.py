@@ -52,6 +52,8 @@ def test_without_facts_no_snapshot_is_written(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_trial_boot_without_time_is_refused() -> None:
+def test_a_trial_boot_without_time_is_refused(tmp_path: Path) -> None:
+    spec = tmp_path / "gpustack.yaml"
+    spec.write_text('version: 1\nmodels: {p100: {match: {vendor: "10de", product: "15f8"}}}\nhosts: {gpu01: [p100]}\n')
     with pytest.raises(UsageError, match="a trial boot of 0 s"):
-        plan("gpustack.yaml", {}, "gpu01", trial=0)
+        plan(str(spec), raw_host(), "gpu01", trial=0)
