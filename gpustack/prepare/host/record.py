@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterable, Mapping
 from gpustack.base.by_key import by_key
 from gpustack.hosts.facts.model import Host
 from gpustack.linux.cmdline import CommandLine
-from gpustack.linux.grub import DEFAULTS, LINUX, Defaults, read_defaults
-from gpustack.prepare.host.own_files import RECORD, digest, is_ours
+from gpustack.linux.grub import DEFAULTS, LINUX, LINUX_DEFAULT, Defaults, read_defaults
+from gpustack.prepare.host.own_files import GRUB, RECORD, digest, is_ours
 
 KERNEL_CMDLINE = "/etc/kernel/cmdline"
 ENTRIES = "entries"
@@ -38,8 +38,16 @@ _ASSIGNMENT = re.compile(
 
 
 def recorded(host: Host) -> dict[str, tuple[str, ...]]:
-    """The recorded arguments by place; invalid lines are ignored."""
-    lines = host.text(RECORD).splitlines() if is_ours(host.text(RECORD)) else ()
+    """The recorded arguments by place; invalid lines are ignored.
+
+    Of a host whose GRUB was replaced by systemd-boot, also the arguments of gpustack's drop-in: they are in entries
+    that were made from the running kernel's command line.
+    """
+    lines = host.text(RECORD).splitlines() if is_ours(host.text(RECORD)) else []
+    if host.boot.loader == "systemd-boot" and is_ours(drop_in := host.text(GRUB)):
+        set_there = CommandLine(text=host.text(KERNEL_CMDLINE))
+        arguments = read_defaults({GRUB: drop_in}).arguments(LINUX, LINUX_DEFAULT) or ()
+        lines += [f"{ENTRIES} {s.argument.text}" for s in arguments if not set_there.has(s.argument.text)]
     parts = (line.partition(" ") for line in lines)
     by_place = by_key((place, text) for place, _, text in parts if place in PLACES and _ADDED.fullmatch(text))
     if KERNEL_CMDLINE not in by_place and is_of_grubby(host, by_place.get(ENTRIES, ())):

@@ -50,6 +50,7 @@ def plan_undo(host: Host, *, force: bool = False) -> HostPlan:
         findings += support.inexact(host, operations)
         if any(isinstance(op, RunCommand) and op.argv[0] == "grubby" for op in operations):
             findings += entries.several_lines(host)
+        findings += kernel_install.undo_findings(host, operations)
     why = tuple(reasons(host_then, skipped=frozenset(skipped)))
     findings += _shared(host, host_then, frozenset(skipped))
     if given_back and host.kernel.booted_at is not None:

@@ -7,11 +7,11 @@ reports the entry and blocks the plan.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 
 from gpustack.base.findings import Code, Finding, finding
-from gpustack.base.operations import RunCommand
+from gpustack.base.operations import Operation, RunCommand
 from gpustack.hosts.facts.boot_model import BootEntry, BootKernel
 from gpustack.hosts.facts.model import Host
 from gpustack.linux.cmdline import CommandLine
@@ -147,6 +147,19 @@ def _kernel_of(host: Host, entry: BootEntry) -> BootKernel | None:
 def undo_commands(host: Host) -> Iterator[RunCommand]:
     """The commands that regenerate entries with gpustack's arguments, after these are removed from the file."""
     yield from _commands(host, (), frozenset(record.recorded(host).get(ENTRIES, ())))
+
+
+def undo_findings(host: Host, operations: Iterable[Operation]) -> Iterator[Finding]:
+    """Findings about entries that an undo regenerates, and that would get other arguments than they have."""
+    if not any(isinstance(o, RunCommand) and o.argv[0] == "kernel-install" for o in operations):
+        return
+    own = frozenset(record.recorded(host).get(ENTRIES, ()))
+    text = (_without_ours(host, own) or "").strip()
+    if host.files.keys().isdisjoint((KERNEL_CMDLINE, _VENDORS)):
+        different = f"the file is missing, so that the entries would get the running kernel's instead of: {text}"
+        yield finding(Code.ENTRY_DIFFERS_FROM_CMDLINE, place=host.at(KERNEL_CMDLINE), different=different)
+    else:
+        yield from _differing(host, CommandLine(text=text), own)
 
 
 def is_made(host: Host) -> bool:

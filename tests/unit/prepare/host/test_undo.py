@@ -135,6 +135,45 @@ def test_a_file_that_grubby_made_for_an_earlier_version_goes(repaired: bool) -> 
     assert arguments(machine) == arguments(before)
 
 
+def test_an_undo_without_the_file_of_arguments_is_refused() -> None:
+    """kernel-install would take the running kernel's arguments, with those of gpustack."""
+    before, machine = prepared("systemd-boot")
+    text = machine.raw["files"].pop(KERNEL_CMDLINE)
+    (found,) = (found for found in plan_undo(machine.host).findings if found.severity == "error")
+    assert found.code == "GPU155"
+    assert found.message.endswith("running kernel's instead of: root=UUID=5b7d1c3e ro quiet mitigations=auto")
+    machine.raw["files"][KERNEL_CMDLINE] = {**text, "text": "root=UUID=5b7d1c3e ro quiet mitigations=auto\n"}
+    machine.carry_out(plan_undo(machine.host))
+    assert arguments(machine) == arguments(before)
+
+
+def test_an_undo_keeps_arguments_that_only_an_entry_has() -> None:
+    _, machine = prepared("systemd-boot-cmdline")
+    machine.raw["boot"]["entries"][1]["arguments"] += " nosmt"
+    plan = plan_undo(machine.host)
+    assert [found.message for found in plan.findings if found.severity == "error"] == [
+        "the arguments differ from /etc/kernel/cmdline: nosmt is only in the entry"
+    ]
+
+
+def test_a_host_whose_grub_was_replaced_by_systemd_boot_is_given_back() -> None:
+    """Its new entries have the arguments of the kernel that ran, with those of gpustack's drop-in for GRUB."""
+    data, spec, before = load(CASES / "systemd-boot.yaml")
+    machine = Machine(snapshot(data["host"]))
+    machine.carry_out(plan_host(spec, machine.host))
+    assert GRUB in machine.host.files
+    machine.raw = changed(machine.raw, data["changes"])
+    for entry in machine.raw["boot"]["entries"]:
+        entry["arguments"] += " intel_iommu=on iommu=pt"
+    assert plan_undo(machine.host).refused
+    machine.carry_out(plan_host(spec, machine.host))
+    assert GRUB not in machine.host.files
+    assert plan_host(spec, machine.host).operations == ()
+    machine.carry_out(plan_undo(machine.host))
+    assert arguments(machine) == arguments(before)
+    assert not {GRUB, RECORD, KERNEL_CMDLINE} & machine.host.files.keys()
+
+
 def test_several_lines_of_kernel_arguments_block_an_undo_with_grubby() -> None:
     _, machine = prepared("rhel-9")
     machine.raw["files"][KERNEL_CMDLINE] = {"text": "root=/dev/sda1 ro\nquiet\n", "mode": "0644", "mtime_ns": 1}
