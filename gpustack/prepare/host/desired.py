@@ -9,8 +9,9 @@ from gpustack.hosts.facts.model import Function, Host
 from gpustack.linux.cmdline import CommandLine, canonical
 from gpustack.linux.drivers import IDS_ARGUMENTS, is_passthrough_driver
 from gpustack.linux.grub import DEFAULTS, LINUX, LINUX_DEFAULT
+from gpustack.linux.modprobe import fulfils
 from gpustack.pci import classes
-from gpustack.prepare.host import support
+from gpustack.prepare.host import record, support
 from gpustack.prepare.host.decide import addresses, iommu, vgpus, virtual_functions
 from gpustack.prepare.host.decide.binding import Binding, bind
 from gpustack.prepare.host.decide.targets import Targets, choose
@@ -100,6 +101,7 @@ def desire(spec: Spec, host: Host) -> Desired:
         findings += [*iommu.findings(host, options, other), *binding.findings]
         if not is_image:
             findings += planned.findings if planned else _grub(host, other, added, next_line)
+            findings += _uneven(host, planned) if planned else ()
         findings += _not_ours(host, files)
         findings += _moved(host)
         findings += _in_use_elsewhere(host, targets)
@@ -126,6 +128,24 @@ def _entries(host: Host, wanted: tuple[str, ...]) -> Entries | None:
     if has_systemd_boot(host):
         return kernel_install.plan_entries(host, wanted)
     return entries.plan_entries(host, wanted) if host.boot.bls else None
+
+
+def _uneven(host: Host, planned: Entries) -> Iterator[Finding]:
+    """Arguments of an earlier setup, with parameters of gpustack, that only some entries have."""
+    if has_systemd_boot(host):
+        return  # all entries are compared with the file
+    for source, line in record.in_entries(host, without=record.recorded(host).get(record.ENTRIES, ())).items():
+        for text in withdrawn(line, planned.next_line):
+            how = f"`grubby --update-kernel=ALL --remove-args={text}` removes it"
+            yield finding(Code.ARGUMENT_IN_SOME_ENTRIES, place=host.at(source), argument=text, how=how)
+
+
+def withdrawn(line: CommandLine, next_line: CommandLine | None) -> list[str]:
+    """The arguments on a line with parameters of gpustack that the next boot will not have."""
+    if next_line is None:
+        return []
+    present = [current.text for name in PARAMETERS for current in line.all(name)]
+    return [text for text in present if not (next_line.has(text) or fulfils(next_line, text))]
 
 
 def _grub(host: Host, other: Elsewhere, added: tuple[str, ...], next_line: CommandLine | None) -> Iterator[Finding]:

@@ -109,7 +109,8 @@ def _entry_findings(host: Host, lines: dict[str, CommandLine], needed: tuple[str
     yield from _replaced(host, lines, needed)
     for text in needed:
         if sources := ", ".join(source for source, line in lines.items() if line.has(text)):
-            yield finding(Code.ARGUMENT_IN_SOME_ENTRIES, place=host.at(sources), argument=text)
+            how = f"`grubby --update-kernel=ALL --args={text}` adds it to every entry, and gpustack leaves it there"
+            yield finding(Code.ARGUMENT_IN_SOME_ENTRIES, place=host.at(sources), argument=text, how=how)
     for source, line in lines.items():
         if line.for_init is None:
             yield from swallowed(host, source, with_arguments(line, needed), needed)

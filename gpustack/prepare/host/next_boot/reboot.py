@@ -10,9 +10,9 @@ from gpustack.linux.drivers import BY_ID, is_held
 from gpustack.linux.grub import paths as grub_paths
 from gpustack.prepare.host.decide import virtual_functions
 from gpustack.prepare.host.decide.addresses import kept_at_boot
-from gpustack.prepare.host.desired import Desired
+from gpustack.prepare.host.desired import Desired, withdrawn
 from gpustack.prepare.host.foreign_config import elsewhere
-from gpustack.prepare.host.next_boot.rebuild import lacking, withdrawn
+from gpustack.prepare.host.next_boot.rebuild import lacking
 from gpustack.prepare.host.own_files import AGAIN, MARK, MODPROBE, OWNED, ids_of
 from gpustack.prepare.host.tools import has_systemd_boot
 
@@ -47,7 +47,7 @@ def argument_reasons(host: Host, desired: Desired) -> Iterator[str]:
     line = CommandLine(text=host.kernel.command_line)
     for argument in lacking(line, desired):
         yield f"the running kernel was started without {argument}"
-    for argument in withdrawn(line, desired):
+    for argument in withdrawn(line, desired.next_line):
         yield f"the running kernel was started with {argument}, which is no longer wanted"
 
 

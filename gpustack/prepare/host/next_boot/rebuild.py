@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.operations import Operation, RemoveFile, RunCommand, WriteFile
-from gpustack.hosts.facts.boot_model import BootKernel
+from gpustack.hosts.facts.boot_model import BootEntry, BootKernel
 from gpustack.hosts.facts.model import Host
 from gpustack.linux.cmdline import CommandLine
 from gpustack.linux.grub import paths as grub_paths
 from gpustack.linux.modprobe import fulfils
-from gpustack.prepare.host.desired import MANAGED, PARAMETERS, Desired
+from gpustack.prepare.host.desired import MANAGED, Desired, withdrawn
 from gpustack.prepare.host.next_boot.model import compared, menu_words
 from gpustack.prepare.host.next_boot.trial import TITLE as TRIAL_TITLE
 from gpustack.prepare.host.own_files import IN_INITRAMFS, IN_MENU, OWNED, TRIAL_ENTRY
@@ -107,20 +107,18 @@ def lacking(line: CommandLine, desired: Desired) -> list[str]:
     return [argument for argument in desired.arguments if not fulfils(line, argument)]
 
 
-def withdrawn(line: CommandLine, desired: Desired) -> list[str]:
-    """The arguments on a line with parameters of gpustack that the next boot will not have."""
-    if desired.next_line is None:
-        return []
-    next_line = desired.next_line
-    present = [current.text for name in PARAMETERS for current in line.all(name)]
-    return [text for text in present if not (next_line.has(text) or fulfils(next_line, text))]
+def entry_faults(entry: BootEntry, desired: Desired) -> str:
+    """How the arguments of a boot entry differ from the desired ones; empty if they do not."""
+    line = CommandLine(text=entry.arguments)
+    faults = [f"{argument} is missing" for argument in lacking(line, desired)]
+    return ", ".join((*faults, *(f"{text} is no longer wanted" for text in withdrawn(line, desired.next_line))))
 
 
 def entry_findings(host: Host, desired: Desired) -> Iterator[Finding]:
-    """Findings about entries without desired arguments although the menu is newer than its configuration."""
-    if not desired.arguments or _is_menu_stale(host):
+    """Findings about entries of GRUB's menu with other arguments although it is newer than its configuration."""
+    if desired.entries is not None or _is_menu_stale(host):
         return
     for entry in host.boot.ordinary:
-        if arguments := ", ".join(lacking(CommandLine(text=entry.arguments), desired)):
-            code = Code.FIRST_ENTRY_LACKS_ARGUMENTS if entry is host.boot.ordinary[0] else Code.ENTRY_LACKS_ARGUMENTS
-            yield finding(code, place=host.at(entry.source), title=entry.title, arguments=arguments)
+        if different := entry_faults(entry, desired):
+            code = Code.FIRST_ENTRY_DIFFERS if entry is host.boot.ordinary[0] else Code.ENTRY_DIFFERS
+            yield finding(code, place=host.at(entry.source), title=entry.title, different=different)

@@ -19,10 +19,10 @@ from gpustack.prepare.host.decide.addresses import kept_at_boot, listed
 from gpustack.prepare.host.decide.binding import identical
 from gpustack.prepare.host.decide.targets import Targets
 from gpustack.prepare.host.decide.virtual_functions import described, explained, surplus
-from gpustack.prepare.host.desired import Desired
+from gpustack.prepare.host.desired import Desired, withdrawn
 from gpustack.prepare.host.next_boot import predict
 from gpustack.prepare.host.next_boot.model import compared
-from gpustack.prepare.host.next_boot.rebuild import lacking, withdrawn
+from gpustack.prepare.host.next_boot.rebuild import entry_faults, lacking
 from gpustack.prepare.host.next_boot.trial import is_running as is_trial
 from gpustack.prepare.host.own_files import DRACUT_SCRIPT, MODPROBE, OWNED, SCRIPT
 from gpustack.prepare.host.tools import by_hand, has_dracut
@@ -114,7 +114,7 @@ def arguments(host: Host, desired: Desired) -> Iterator[HostCheck]:
         for argument in desired.arguments:
             wrong = "it has not" if argument in missing else None
             yield judged(Code.VERIFY_RUNNING_ARGUMENTS_WRONG, f"the running kernel has {argument}", place, wrong)
-        for argument in withdrawn(line, desired):
+        for argument in withdrawn(line, desired.next_line):
             what = f"the running kernel does not have {argument}"
             seen = "it was started with it, and it is no longer wanted"
             yield failed(Code.VERIFY_RUNNING_ARGUMENTS_WRONG, what, place, seen)
@@ -132,15 +132,11 @@ def menu(host: Host, desired: Desired) -> Iterator[HostCheck]:
         yield unknown("the next boot has the arguments", host.hostname, "no entry of the boot menu was found")
     for entry in ordinary:
         what = f"the menu entry {entry.title!r} has the arguments"
-        line = CommandLine(text=entry.arguments)
-        faults = [
-            *(f"{argument} is missing" for argument in lacking(line, desired)),
-            *(f"{argument} is no longer wanted" for argument in withdrawn(line, desired)),
-        ]
+        different = entry_faults(entry, desired)
         # Of entries that are files, the newest kernel's or the saved one is the default, so any may boot next.
         severity = None if entry is ordinary[0] or entry.is_file else Severity.WARNING
         seen = ", ".join(desired.arguments) or "none needed"
-        yield judged(Code.VERIFY_NEXT_ARGUMENTS_WRONG, what, host.at(entry.source), ", ".join(faults), seen, severity)
+        yield judged(Code.VERIFY_NEXT_ARGUMENTS_WRONG, what, host.at(entry.source), different, seen, severity)
 
 
 def running_boot(host: Host) -> Iterator[HostCheck]:
