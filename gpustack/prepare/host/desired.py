@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from gpustack.base.findings import Code, Finding, finding
+from gpustack.base.text import quoted
 from gpustack.hosts.facts.gpus import is_gpu
 from gpustack.hosts.facts.model import Function, Host
 from gpustack.linux.cmdline import CommandLine, canonical
@@ -136,7 +137,7 @@ def _uneven(host: Host, planned: Entries) -> Iterator[Finding]:
         return  # all entries are compared with the file
     for source, line in record.in_entries(host, without=record.recorded(host).get(record.ENTRIES, ())).items():
         for text in withdrawn(line, planned.next_line):
-            how = f"`grubby --update-kernel=ALL --remove-args={text}` removes it"
+            how = f"`grubby --update-kernel=ALL --remove-args={quoted(text)}` removes it"
             yield finding(Code.ARGUMENT_IN_SOME_ENTRIES, place=host.at(source), argument=text, how=how)
 
 

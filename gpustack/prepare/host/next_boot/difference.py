@@ -227,7 +227,7 @@ def findings(host: Host, difference: BootDifference, desired: Desired | None = N
     """
     if host.boot.mounts is None:
         return  # an older collector: its facts don't show which entry boots
-    yield from _words(host, difference)
+    yield from _words(host, difference, is_undo=desired is None)
     after = difference.after
     if desired is None or after.unknown:
         return
@@ -246,11 +246,13 @@ def _of_loader(host: Host, ways: dict[str, str]) -> str:
     return ways["systemd-boot" if has_systemd_boot(host) else "entries" if host.boot.bls else "menu"]
 
 
-def _words(host: Host, difference: BootDifference) -> Iterator[Finding]:
+def _words(host: Host, difference: BootDifference, *, is_undo: bool) -> Iterator[Finding]:
     for change in (change for change in difference.changes if change.blocks):
         code = Code.NEXT_BOOT_ADDS_ARGUMENT if change.sign == "+" else Code.NEXT_BOOT_LOSES_ARGUMENT
         word, place = change.word.text, host.at(change.place)
         how = _of_loader(host, _ADDING).format(quoted(word))
-        yield finding(code, place=place, word=word, source=change.source, accepted=f"{change.sign}{word}", how=how)
+        # An undo reads no spec.
+        accept = "" if is_undo else f'; or accept the change with `options.boot_changes: ["{change.sign}{word}"]`'
+        yield finding(code, place=place, word=word, source=change.source, accept=accept, how=how)
     if reasons := "; ".join(difference.after.unknown):
         yield finding(Code.NEXT_BOOT_UNKNOWN, place=host.hostname, reasons=reasons, how=_of_loader(host, _CHOOSING))

@@ -324,7 +324,10 @@ def test_an_undo_is_blocked_by_words_of_others(root: Path) -> None:
     boot(root)
     assert codes(plan_undo(read(root))) == []
     edit(root / MENU, " quiet", " quiet net.ifnames=0")
-    assert codes(plan_undo(read(root))) == ["GPU233"]
+    undo = plan_undo(read(root))
+    assert codes(undo) == ["GPU233"]
+    assert "options.boot_changes" not in str(undo.findings), "an undo reads no spec"
+    assert 'options.boot_changes: ["+net.ifnames=0"]' in str(plan(root).findings)
 
 
 @pytest.mark.parametrize(
