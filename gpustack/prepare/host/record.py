@@ -131,6 +131,18 @@ def _changed(value: str, without: Iterable[str], added: Iterable[str]) -> str:
     return text.removeprefix(" ") if not value.startswith(" ") else text
 
 
+def with_added(host: Host, path: str, added: Collection[str]) -> str | None:
+    """An existing file's text with these arguments of gpustack; None if there is no line to add them to.
+
+    A text that has them stays as it is: other tools and operators add arguments behind them.
+    """
+    text, without = host.files[path].text, plain(host)[path]
+    line = CommandLine(text=value_of(path, text) or "")
+    if all(line.has(argument) for argument in added) and edited(path, text, without=added) == without:
+        return text
+    return edited(path, without, added=added)
+
+
 def plain(host: Host) -> Mapping[str, str]:
     """The texts of :func:`files` without gpustack's arguments, by path."""
     arguments = recorded(host)

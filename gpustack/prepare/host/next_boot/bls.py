@@ -80,7 +80,7 @@ def _lacking(value: str | None, wanted: tuple[str, ...]) -> tuple[str, ...]:
 
 def _edit(host: Host, path: str, needed: tuple[str, ...]) -> OwnedFile | None:
     """The file with the arguments added; None if no line of it can contain them."""
-    if (content := record.edited(path, record.plain(host)[path], added=needed)) is None:
+    if (content := record.with_added(host, path, needed)) is None:
         return None
     return OwnedFile(content=content, mode=host.files[path].mode, why="kernel arguments of kernels to come")
 

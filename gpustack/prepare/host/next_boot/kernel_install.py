@@ -81,11 +81,13 @@ def plan_entries(host: Host, wanted: tuple[str, ...]) -> Entries:
     needs[KERNEL_CMDLINE] = needs[ENTRIES] = tuple(a for a in wanted if not fulfils(current, a))
     file = host.files.get(KERNEL_CMDLINE)
     if text is not None and (file is not None or needs[KERNEL_CMDLINE] or _VENDORS not in host.files):
-        content = record.edited(KERNEL_CMDLINE, text, added=needs[KERNEL_CMDLINE]) or ""
-        mode = "0644" if file is None else file.mode
-        edits[KERNEL_CMDLINE] = OwnedFile(content=content, mode=mode, why="the kernels' arguments")
         if file is None:
+            content = record.edited(KERNEL_CMDLINE, text, added=needs[KERNEL_CMDLINE])
             needs[MADE] = (f"sha256:{digest(text)}",)
+        else:
+            content = record.with_added(host, KERNEL_CMDLINE, needs[KERNEL_CMDLINE])
+        mode = "0644" if file is None else file.mode
+        edits[KERNEL_CMDLINE] = OwnedFile(content=content or "", mode=mode, why="the kernels' arguments")
     line = with_arguments(current, needs[ENTRIES])
     findings += swallowed(host, KERNEL_CMDLINE, line, needs[ENTRIES])
     return Entries(

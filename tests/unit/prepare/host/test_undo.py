@@ -156,6 +156,20 @@ def test_an_undo_keeps_arguments_that_only_an_entry_has() -> None:
     ]
 
 
+def test_an_argument_that_others_add_behind_stays() -> None:
+    _, spec, _ = load(CASES / "systemd-boot-cmdline.yaml")
+    before, machine = prepared("systemd-boot-cmdline")
+    for state in (before, machine):
+        file = state.raw["files"][KERNEL_CMDLINE]
+        file["text"] = f"{file['text'].rstrip()} nosmt\n"
+        for entry in state.raw["boot"]["entries"]:
+            line, _, identity = entry["arguments"].rpartition(" ")
+            entry["arguments"] = f"{line} nosmt {identity}"
+    assert plan_host(spec, machine.host).operations == ()
+    machine.carry_out(plan_undo(machine.host))
+    assert (texts(machine), arguments(machine)) == (texts(before), arguments(before))
+
+
 def test_a_host_whose_grub_was_replaced_by_systemd_boot_is_given_back() -> None:
     """Its new entries have the arguments of the kernel that ran, with those of gpustack's drop-in for GRUB."""
     data, spec, before = load(CASES / "systemd-boot.yaml")
