@@ -115,10 +115,10 @@ def _planned(parsed_args: argparse.Namespace, spec: Spec, host: Host, target: st
 
     :param target: its name in the inventory; None without one.
     """
-    chosen = {} if target is None else inventory(parsed_args).plan_options(target)
+    chosen = {} if target is None else dict(inventory(parsed_args).settings(target).plan)
     chosen |= {name: True for name in ("adopt", "live", "trial") if getattr(parsed_args, name)}
     seconds = chosen.get("trial_seconds", TRIAL_SECONDS) if chosen.get("trial") else None
-    return shown_plan(spec, host, adopt=chosen.get("adopt", False), live=chosen.get("live", False), trial=seconds)
+    return shown_plan(spec, host, adopt=bool(chosen.get("adopt")), live=bool(chosen.get("live")), trial=seconds)
 
 
 def _hosts_of_spec(command: Command, parsed_args: argparse.Namespace) -> tuple[Spec, tuple[Host, ...]]:

@@ -90,7 +90,6 @@ def _ansible() -> Any:  # noqa: ANN401 - Ansible has no types
             from ansible.inventory import data as inventory_data
             from ansible.inventory import group
             from ansible.inventory.manager import InventoryManager, split_host_pattern
-            from ansible.module_utils.common.validation import check_type_bool, check_type_int
             from ansible.parsing.dataloader import DataLoader
             from ansible.plugins import inventory as plugins
             from ansible.plugins.loader import init_plugin_loader
@@ -130,9 +129,8 @@ def _ansible() -> Any:  # noqa: ANN401 - Ansible has no types
             super().__setattr__(name, value)
 
     plugins.expand_hostname_range, inventory_data.Group = expanded, LimitedGroup
-    names = (constants, AnsibleError, InventoryManager, LimitedDataLoader, Templar, VariableManager)
-    functions = (split_host_pattern, check_type_bool, check_type_int)
-    return SimpleNamespace(**{each.__name__.rpartition(".")[2]: each for each in (*names, *functions)})
+    names = (constants, AnsibleError, InventoryManager, LimitedDataLoader, Templar, VariableManager, split_host_pattern)
+    return SimpleNamespace(**{each.__name__.rpartition(".")[2]: each for each in names})
 
 
 _QUOTED = re.compile(
@@ -276,36 +274,16 @@ class AnsibleInventory:
                 self._settings[name] = self._reached(name) if name in self._manager.hosts else HostSettings()
             return self._settings[name]
 
-    def plan_options(self, name: str) -> dict[str, Any]:
-        """The options of a host's plan, as the playbooks take them: ``adopt``, ``live``, ``trial``, ``trial_seconds``.
-
-        :raises HostError: if one has another type than in the role.
-        :raises UsageError: if a variable can't be read, such as one in a vault.
-        """
-        with self._lock:
-            values = self._values(name, _OF_PLAN.__contains__)
-        for key, value in values.items():
-            try:
-                values[key] = getattr(_ansible(), f"check_type_{_OF_PLAN[key]}")(value)
-            except (TypeError, ValueError) as error:
-                problem = f"{key} of the inventory is {printable(repr(value))}"
-                raise HostError(problem, where=name, remedy="set true or false, or a number of seconds") from error
-        return {key.removeprefix("gpustack_"): value for key, value in values.items()}
-
-    def _values(self, name: str, wanted: Callable[[str], object]) -> dict[str, Any]:
-        """The variables of a host whose names are wanted, with their templates resolved."""
+    def _reached(self, name: str) -> HostSettings:
         with self._errors(name):
             values = self._variables.get_vars(host=self._manager.get_host(name), include_hostvars=False)
             templar = _ansible().Templar(loader=self._loader, variables=values)
-            return {key: templar.template(values[key]) for key in values if wanted(key)}
-
-    def _reached(self, name: str) -> HostSettings:
-        used = self._values(name, lambda key: key in _READ or _CONNECTION.fullmatch(key))
+            used = {key: templar.template(values[key]) for key in values if key in _READ or _CONNECTION.fullmatch(key)}
 
         def first(*keys: str) -> str | None:
             return next((str(used[key]) for key in keys if used.get(key) not in (None, "")), None)
 
-        sudo = (first("ansible_become") or "").lower() in ("true", "yes", "1", "on")
+        sudo = (first("ansible_become") or "").lower() in _TRUE
         refused = {key for key in used if _CONNECTION.fullmatch(key) and not _UNUSED.fullmatch(key)}
         wrong = (key for key, form in _PERMITTED.items() if first(key) and not re.fullmatch(form, str(used[key])))
         if refused := {key for key in (*refused, *wrong) if sudo or "become" not in key}:
@@ -321,6 +299,7 @@ class AnsibleInventory:
             local=(first("ansible_connection") or "").endswith("local"),
             root=(first("gpustack_root") or "").rstrip("/"),
             hostname=first("gpustack_hostname") or "",
+            plan={key.removeprefix("gpustack_"): _of_plan(str(used[key])) for key in _OF_PLAN if first(key)},
             options={
                 option: value
                 for key in ("ansible_ssh_common_args", "ansible_ssh_extra_args")
@@ -329,15 +308,12 @@ class AnsibleInventory:
         )
 
 
+_OF_PLAN = ("gpustack_adopt", "gpustack_live", "gpustack_trial", "gpustack_trial_seconds")
+_TRUE = ("true", "yes", "1", "on", "y", "t")
 _READ = (
     *("ansible_host", "ansible_user", "ansible_port", "ansible_private_key_file", "ansible_connection"),
-    *("ansible_become", "gpustack_root", "gpustack_hostname"),
+    *("ansible_become", "gpustack_root", "gpustack_hostname", *_OF_PLAN),
 )
-_OF_PLAN = {
-    **dict.fromkeys(("gpustack_adopt", "gpustack_live", "gpustack_trial"), "bool"),
-    "gpustack_trial_seconds": "int",
-}
-"""The options of a plan, with their types in the role."""
 _PORT = r"(?a)\d{1,4}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5]"
 _PERMITTED = {
     "ansible_connection": r"(.*\.)?(ssh|smart|paramiko|paramiko_ssh|local)",
@@ -345,9 +321,16 @@ _PERMITTED = {
     "ansible_become_user": "root",
     "ansible_port": _PORT,
     "ansible_ssh_port": _PORT,
+    **dict.fromkeys(_OF_PLAN[:3], r"(?i)\s*(true|false|yes|no|on|off|[ynft01])\s*"),
+    "gpustack_trial_seconds": r"\d{1,9}",
     "gpustack_root": "/.*",
     "gpustack_hostname": r"[A-Za-z0-9_][A-Za-z0-9._-]{0,253}",
 }
+
+
+def _of_plan(text: str) -> int:
+    """A number of seconds, or whether a text means yes."""
+    return int(text) if text.strip().isdecimal() else text.strip().lower() in _TRUE
 
 
 def _options(host: str, variable: str, text: str) -> Iterator[tuple[str, str | list[str]]]:

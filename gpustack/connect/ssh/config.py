@@ -33,13 +33,14 @@ _HOST = re.compile(r"[A-Za-z0-9_.:][A-Za-z0-9_.:%-]*")
 
 @dataclass(frozen=True, kw_only=True)
 class HostSettings:
-    """How an inventory reaches a host.
+    """How an inventory reaches a host, and what it sets for its plan.
 
     :ivar address: the name or address to connect to; empty for the host's own name.
     :ivar sudo: whether the inventory becomes root.
     :ivar local: whether the host is this machine, read without SSH.
     :ivar root: the directory that is read as the host's ``/`` (``gpustack_root`` of the playbooks); empty for its own.
     :ivar hostname: the host's name in the spec (``gpustack_hostname``); empty for the inventory's.
+    :ivar plan: the options of its plan that are set, as the playbooks take them: ``trial`` for ``gpustack_trial``.
     :ivar options: options of ``ssh_config(5)`` by their names in lower case.
     """
 
@@ -51,6 +52,7 @@ class HostSettings:
     local: bool = False
     root: str = ""
     hostname: str = ""
+    plan: Mapping[str, int] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -7,7 +7,7 @@ So if the journal exists, the next undo rebuilds all initramfs images and the bo
 from collections.abc import Iterator
 
 from gpustack.base.findings import Code, Finding, errors, finding
-from gpustack.base.operations import Operation, RemoveFile, RunCommand, WriteFile
+from gpustack.base.operations import Operation, Reboot, RemoveFile, RunCommand, WriteFile
 from gpustack.hosts.facts.gpus import gpus
 from gpustack.hosts.facts.model import Function, Host
 from gpustack.hosts.readiness.assessment import of_instances
@@ -23,7 +23,6 @@ from gpustack.prepare.host.foreign_config import Elsewhere, elsewhere
 from gpustack.prepare.host.next_boot import bls as entries
 from gpustack.prepare.host.next_boot import difference as differences
 from gpustack.prepare.host.next_boot import kernel_install, tpm
-from gpustack.prepare.host.next_boot.reboot import reboot
 from gpustack.prepare.host.next_boot.rebuild import MADE_FROM
 from gpustack.prepare.host.plan import HostPlan
 from gpustack.prepare.host.prior_setup.adopt import give_back
@@ -48,9 +47,9 @@ def plan_undo(host: Host, *, force: bool = False) -> HostPlan:
         findings += support.findings(host, removed)
         operations += _operations(host, removed, given_back)
         findings += support.inexact(host, operations)
-        if any(isinstance(op, RunCommand) and op.argv[0] == "grubby" for op in operations):
-            findings += entries.several_lines(host)
-        findings += kernel_install.undo_findings(host, operations)
+        tools = {op.argv[0] for op in operations if isinstance(op, RunCommand)}
+        findings += entries.several_lines(host) if "grubby" in tools else ()
+        findings += kernel_install.undo_findings(host) if "kernel-install" in tools else ()
     why = tuple(reasons(host_then, skipped=frozenset(skipped)))
     findings += _shared(host, host_then, frozenset(skipped))
     if given_back and host.kernel.booted_at is not None:
@@ -66,7 +65,7 @@ def plan_undo(host: Host, *, force: bool = False) -> HostPlan:
         findings += tpm.findings(host, operations, accepted=force)
     refused = bool(errors(findings))
     if why and not refused:
-        operations.append(reboot(why))
+        operations.append(Reboot(why="; ".join(why)))
     return HostPlan(
         host=host.hostname,
         gpus=(),

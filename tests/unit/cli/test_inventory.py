@@ -113,7 +113,7 @@ def test_a_plan_has_the_options_of_the_inventory(tmp_path: Path, gpustack: Calla
     assert list(plans) == ["n1", "n2", "n3", "gpu04", "n5"]
     assert {name for name, plan in plans.items() if "GPU180" in str(plan["findings"])} == {"n5"}
     assert {name: plan["trial"]["seconds"] for name, plan in plans.items() if plan["trial"]} == {"n3": 90}
-    assert "n6: gpustack_live of the inventory is 'maybe'" in ran.err
+    assert "n6: gpustack can't honour the variable gpustack_live of the inventory" in ran.err
     tried = gpustack("host", "plan", spec, "-i", tmp_path / "hosts", "n1,n4", "--trial", "-f", "json")
     assert [plan["trial"]["seconds"] for plan in json.loads(tried.out)] == [600, 90]
 

@@ -7,11 +7,11 @@ reports the entry and blocks the plan.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from gpustack.base.findings import Code, Finding, finding
-from gpustack.base.operations import Operation, RunCommand
+from gpustack.base.operations import RunCommand
 from gpustack.hosts.facts.boot_model import BootEntry, BootKernel
 from gpustack.hosts.facts.model import Host
 from gpustack.linux.cmdline import CommandLine
@@ -82,11 +82,10 @@ def plan_entries(host: Host, wanted: tuple[str, ...]) -> Entries:
     file = host.files.get(KERNEL_CMDLINE)
     if text is not None and (file is not None or needs[KERNEL_CMDLINE] or _VENDORS not in host.files):
         if file is None:
-            content = record.edited(KERNEL_CMDLINE, text, added=needs[KERNEL_CMDLINE])
+            content, mode = record.edited(KERNEL_CMDLINE, text, added=needs[KERNEL_CMDLINE]), "0644"
             needs[MADE] = (f"sha256:{digest(text)}",)
         else:
-            content = record.with_added(host, KERNEL_CMDLINE, needs[KERNEL_CMDLINE])
-        mode = "0644" if file is None else file.mode
+            content, mode = record.with_added(host, KERNEL_CMDLINE, needs[KERNEL_CMDLINE]), file.mode
         edits[KERNEL_CMDLINE] = OwnedFile(content=content or "", mode=mode, why="the kernels' arguments")
     line = with_arguments(current, needs[ENTRIES])
     findings += swallowed(host, KERNEL_CMDLINE, line, needs[ENTRIES])
@@ -151,10 +150,8 @@ def undo_commands(host: Host) -> Iterator[RunCommand]:
     yield from _commands(host, (), frozenset(record.recorded(host).get(ENTRIES, ())))
 
 
-def undo_findings(host: Host, operations: Iterable[Operation]) -> Iterator[Finding]:
+def undo_findings(host: Host) -> Iterator[Finding]:
     """Findings about entries that an undo regenerates, and that would get other arguments than they have."""
-    if not any(isinstance(o, RunCommand) and o.argv[0] == "kernel-install" for o in operations):
-        return
     own = frozenset(record.recorded(host).get(ENTRIES, ()))
     text = (_without_ours(host, own) or "").strip()
     if host.files.keys().isdisjoint((KERNEL_CMDLINE, _VENDORS)):
