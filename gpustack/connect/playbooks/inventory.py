@@ -288,6 +288,7 @@ class AnsibleInventory:
         wrong = (key for key, form in _PERMITTED.items() if first(key) and not re.fullmatch(form, str(used[key])))
         if refused := {key for key in (*refused, *wrong) if sudo or "become" not in key}:
             raise _refused(name, min(refused))
+        plan = {key.removeprefix("gpustack_"): str(used[key]).strip().lower() for key in _OF_PLAN if first(key)}
         port = first("ansible_port", "ansible_ssh_port")
         identity = first("ansible_private_key_file", "ansible_ssh_private_key_file")
         return HostSettings(
@@ -299,7 +300,7 @@ class AnsibleInventory:
             local=(first("ansible_connection") or "").endswith("local"),
             root=(first("gpustack_root") or "").rstrip("/"),
             hostname=first("gpustack_hostname") or "",
-            plan={key.removeprefix("gpustack_"): _of_plan(str(used[key])) for key in _OF_PLAN if first(key)},
+            plan={name: int(text) if text.isdecimal() else text in _TRUE for name, text in plan.items()},
             options={
                 option: value
                 for key in ("ansible_ssh_common_args", "ansible_ssh_extra_args")
@@ -326,11 +327,6 @@ _PERMITTED = {
     "gpustack_root": "/.*",
     "gpustack_hostname": r"[A-Za-z0-9_][A-Za-z0-9._-]{0,253}",
 }
-
-
-def _of_plan(text: str) -> int:
-    """A number of seconds, or whether a text means yes."""
-    return int(text) if text.strip().isdecimal() else text.strip().lower() in _TRUE
 
 
 def _options(host: str, variable: str, text: str) -> Iterator[tuple[str, str | list[str]]]:

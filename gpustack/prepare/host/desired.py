@@ -88,10 +88,8 @@ def desire(spec: Spec, host: Host) -> Desired:
         planned.files if planned else {}
     )
     created = [entry for entry in targets.shared if entry.is_created]
-    cards, network_cards = (
-        [virtual_functions.arguments(entry) for entry in created if entry.is_network is network]
-        for network in (False, True)
-    )
+    cards = [virtual_functions.arguments(entry) for entry in created if not entry.is_network]
+    network_cards = [virtual_functions.arguments(entry) for entry in created if entry.is_network]
     files |= render_virtual_functions(cards, network_cards)
     drop_in = files.get(GRUB)
     next_line = planned.next_line if planned else other.line(drop_in.content if drop_in else None)

@@ -123,7 +123,7 @@ def access_control(host: HostRoot, path: str, vendor: str, product: str) -> Dict
             offset = extended_capability(read, ACS_CAPABILITY)
             if offset is None:
                 return "read"
-            wide = is_sunrise_point(vendor, product)
+            wide = vendor == "8086" and any(first <= product <= last for first, last in _WIDE_REGISTERS)
             size = 4 if wide else 2
             pieces = (read(offset + 4, size), read(offset + 4 + size, size))
         except ValueError as error:
@@ -142,9 +142,5 @@ def access_control(host: HostRoot, path: str, vendor: str, product: str) -> Dict
     return registers
 
 
-def is_sunrise_point(vendor: str, product: str) -> bool:
-    """Whether a root port has ACS registers of four bytes (kernel: ``pci_quirk_intel_spt_pch_acs_match``)."""
-    return vendor == "8086" and any(first <= product <= last for first, last in _WIDE_REGISTERS)
-
-
+# The root ports with ACS registers of four bytes (kernel: pci_quirk_intel_spt_pch_acs_match).
 _WIDE_REGISTERS = (("a110", "a11f"), ("a167", "a16a"), ("a290", "a29f"), ("a2e7", "a2ee"), ("9d10", "9d1b"))

@@ -132,19 +132,12 @@ def findings(host: Host, shared: Iterable[Shared]) -> Iterator[Finding]:
         ):
             yield finding(Code.SHARED_CARD_ON_PASSTHROUGH_DRIVER, place=place, driver=function.driver)
         elif function.driver is None and entry.vgpu is None:
-            code, severity, reason = (
-                Code.VIRTUAL_FUNCTIONS_NOT_CREATED,
-                Severity.WARNING,
-                "no driver has bound the card",
-            )
-            yield finding(code, place=place, severity=severity, reason=reason, count=entry.count)
+            code, reason = Code.VIRTUAL_FUNCTIONS_NOT_CREATED, "no driver has bound the card"
+            yield finding(code, place=place, severity=Severity.WARNING, reason=reason, count=entry.count)
         if function.driver == NVIDIA and entry.vgpu_type is None and entry.vgpu is None:
             yield finding(Code.VGPU_TYPE_MISSING, place=place, what=f"model {entry.model} has no vgpu_type")
-        if (
-            entry.vgpu is None
-            and (numbers := _creatable(host, entry))
-            and str(entry.vgpu_type or "") not in ("", *numbers)
-        ):
+        numbers = _creatable(host, entry) if entry.vgpu is None else []
+        if numbers and str(entry.vgpu_type or "") not in ("", *numbers):
             what = f"the driver has no type {entry.vgpu_type} for the card, but {', '.join(numbers)}"
             yield finding(Code.VGPU_TYPE_MISSING, place=place, what=what)
         yield from _ids(host, entry)
@@ -173,11 +166,8 @@ def _ids(host: Host, entry: Shared) -> Iterator[Finding]:
     if entry.product is None:
         return
     if wrong := {f.product for f in host.virtual.get(entry.address, ()) if f.product != entry.product}:
-        place = host.at(entry.address)
-        products = ", ".join(sorted(wrong))
-        yield finding(
-            Code.OTHER_VIRTUAL_PRODUCT, place=place, model=entry.model, products=products, expected=entry.product
-        )
+        place, model, products = host.at(entry.address), entry.model, ", ".join(sorted(wrong))
+        yield finding(Code.OTHER_VIRTUAL_PRODUCT, place=place, model=model, products=products, expected=entry.product)
 
 
 def by_others(host: Host, entry: Shared) -> Iterator[Finding]:

@@ -69,11 +69,7 @@ class NextBoot:
     def to_dict(self) -> dict[str, object]:
         """The boot as plain data, for JSON."""
         return {
-            "loader": self.loader,
-            "entry": self.entry,
-            "why": self.why,
-            "kernel": self.kernel,
-            "initramfs": self.initramfs,
+            **{name: getattr(self, name) for name in ("loader", "entry", "why", "kernel", "initramfs")},
             "words": None if self.words is None else [{"word": w.text, "source": w.source} for w in self.words],
             "unknown": list(self.unknown),
         }

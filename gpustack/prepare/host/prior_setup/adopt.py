@@ -33,6 +33,7 @@ from gpustack.prepare.host.tools import has_systemd_boot
 
 GONE = "# adopted by gpustack: "
 INSTEAD = "# gpustack has taken a part of this over: "
+_Texts = Mapping[str, str]
 _UNSAFE = "it can't be taken out by itself"
 _RESTORED = "that part is restored, and the changes stay"
 _KEPT = f"the changes stay, and the line below each comment {INSTEAD.strip()!r} is not restored"
@@ -208,9 +209,7 @@ def _arguments_on(texts: Mapping[str, str], path: str, number: int) -> list[str]
     ]
 
 
-def _is_proved(
-    before: Mapping[str, str], after: Mapping[str, str], path: str, number: int, wanted: list[Trace]
-) -> bool:
+def _is_proved(before: _Texts, after: _Texts, path: str, number: int, wanted: list[Trace]) -> bool:
     parts = {trace.part for trace in wanted}
     if parts == {Part.ARGUMENT}:
         return _arguments_are(before, after, path, number, [trace.said for trace in wanted])
@@ -229,24 +228,20 @@ def _words(statement: Statement) -> tuple[str, ...]:
     return (statement.command, statement.module, *statement.words)
 
 
-def _arguments_are(
-    before: Mapping[str, str], after: Mapping[str, str], path: str, number: int, dropped: list[str]
-) -> bool:
+def _arguments_are(before: _Texts, after: _Texts, path: str, number: int, dropped: list[str]) -> bool:
     """Whether the files evaluate as before, except for the dropped arguments."""
     old_defaults, new_defaults = read_defaults(before), read_defaults(after)
-    if set(old_defaults.values) != set(new_defaults.values):
+    others = old_defaults.values.keys() - {LINUX, LINUX_DEFAULT}
+    if old_defaults.values.keys() != new_defaults.values.keys():
         return False
-    for name in old_defaults.values:
-        if name not in (LINUX, LINUX_DEFAULT):
-            if old_defaults.text(name) != new_defaults.text(name):
-                return False
-            continue
+    if any(old_defaults.text(name) != new_defaults.text(name) for name in others):
+        return False
+    for name in old_defaults.values.keys() - others:
         old, new = old_defaults.arguments(name), new_defaults.arguments(name)
         if old is None or new is None:
             return False
-        remaining = [
-            s.argument.text for s in old if not (s.file == path and s.line == number and s.argument.text in dropped)
-        ]
+        on_line = {(path, number, text) for text in dropped}
+        remaining = [s.argument.text for s in old if (s.file, s.line, s.argument.text) not in on_line]
         if remaining != [s.argument.text for s in new]:
             return False
     return True
@@ -331,11 +326,8 @@ def give_back(host: Host) -> Outcome:
 
 _CODES = frozenset(
     {
-        Code.ARGUMENT_CONFLICTS,
-        Code.IDS_CONFLICT,
-        Code.NEEDED_MODULE_DISABLED,
-        Code.SCRIPT_TOUCHES_DEVICES,
-        Code.DRIVERCTL_CONFLICTS,
+        *(Code.ARGUMENT_CONFLICTS, Code.IDS_CONFLICT, Code.NEEDED_MODULE_DISABLED),
+        *(Code.SCRIPT_TOUCHES_DEVICES, Code.DRIVERCTL_CONFLICTS),
     }
 )
 """The findings whose default remedy offers ``--adopt``."""

@@ -305,8 +305,7 @@ def _group(host: Host, target: Assigned, own: str | None = None) -> HostCheck:
 def initramfs(host: Host, desired: Desired, images: Images | None) -> Iterator[HostCheck]:
     """Check that the initramfs of each bootable kernel contains the files and modules that bind the GPUs."""
     if images is None:
-        what = "every initramfs binds the GPUs"
-        yield unknown(what, host.hostname, "no initramfs was read", Severity.WARNING)
+        yield unknown("every initramfs binds the GPUs", host.hostname, "no initramfs was read", Severity.WARNING)
         return
     for kernel in host.boot.kernels:
         yield _image(host, desired, kernel, images.get(kernel.release))
