@@ -100,7 +100,7 @@ def desire(spec: Spec, host: Host) -> Desired:
         findings += [*iommu.findings(host, options, other), *binding.findings]
         if not is_image:
             findings += planned.findings if planned else _grub(host, other, added, next_line)
-            findings += _uneven(host, planned) if planned else ()
+            findings += _uneven(host, planned) if planned and not has_systemd_boot(host) else ()
         findings += _not_ours(host, files)
         findings += _moved(host)
         findings += _in_use_elsewhere(host, targets)
@@ -130,9 +130,7 @@ def _entries(host: Host, wanted: tuple[str, ...]) -> Entries | None:
 
 
 def _uneven(host: Host, planned: Entries) -> Iterator[Finding]:
-    """Arguments of an earlier setup, with parameters of gpustack, that only some entries have."""
-    if has_systemd_boot(host):
-        return  # all entries are compared with the file
+    """Arguments of an earlier setup, with parameters of gpustack, that only some entries of GRUB have."""
     for source, line in record.in_entries(host, without=record.recorded(host).get(record.ENTRIES, ())).items():
         for text in withdrawn(line, planned.next_line):
             how = f"`grubby --update-kernel=ALL --remove-args={quoted(text)}` removes it"

@@ -9,7 +9,7 @@ from typing import Any
 
 from gpustack.base.errors import UsageError
 from gpustack.base.findings import Code, Finding, errors, finding
-from gpustack.base.operations import BindLive, Operation, Reboot, RemoveFile, RunCommand, TrialReboot, WriteFile
+from gpustack.base.operations import BindLive, Operation, RemoveFile, RunCommand, WriteFile
 from gpustack.hosts.facts.model import Host
 from gpustack.linux.grub import paths as grub_paths
 from gpustack.pci import catalogue
@@ -257,11 +257,10 @@ def _conclude(draft: _Draft, seconds: int | None) -> HostPlan:
     )
     if is_refused:
         return plan
-    why = "; ".join(draft.reboot)
-    last = Reboot(why=why) if draft.trial is None else TrialReboot(why=why, seconds=draft.trial)
+    last = (reboots.reboot(draft.reboot, draft.trial),) if draft.reboot else ()
     return replace(
         plan,
-        operations=(*draft.files, *draft.commands, *draft.bound, *([last] if draft.reboot else [])),
+        operations=(*draft.files, *draft.commands, *draft.bound, *last),
         reboot=draft.reboot,
         expected=draft.desired.to_dict(),
         trial=seconds or 0 if draft.in_trial else draft.trial,

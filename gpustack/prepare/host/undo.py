@@ -7,7 +7,7 @@ So if the journal exists, the next undo rebuilds all initramfs images and the bo
 from collections.abc import Iterator
 
 from gpustack.base.findings import Code, Finding, errors, finding
-from gpustack.base.operations import Operation, Reboot, RemoveFile, RunCommand, WriteFile
+from gpustack.base.operations import Operation, RemoveFile, RunCommand, WriteFile
 from gpustack.hosts.facts.gpus import gpus
 from gpustack.hosts.facts.model import Function, Host
 from gpustack.hosts.readiness.assessment import of_instances
@@ -23,6 +23,7 @@ from gpustack.prepare.host.foreign_config import Elsewhere, elsewhere
 from gpustack.prepare.host.next_boot import bls as entries
 from gpustack.prepare.host.next_boot import difference as differences
 from gpustack.prepare.host.next_boot import kernel_install, tpm
+from gpustack.prepare.host.next_boot.reboot import reboot
 from gpustack.prepare.host.next_boot.rebuild import MADE_FROM
 from gpustack.prepare.host.plan import HostPlan
 from gpustack.prepare.host.prior_setup.adopt import give_back
@@ -65,7 +66,7 @@ def plan_undo(host: Host, *, force: bool = False) -> HostPlan:
         findings += tpm.findings(host, operations, accepted=force)
     refused = bool(errors(findings))
     if why and not refused:
-        operations.append(Reboot(why="; ".join(why)))
+        operations.append(reboot(why))
     return HostPlan(
         host=host.hostname,
         gpus=(),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.operations import RunCommand
+from gpustack.base.text import quoted
 from gpustack.hosts.facts.model import Host
 from gpustack.linux.cmdline import CommandLine, argument
 from gpustack.linux.grub import LINUX
@@ -106,7 +107,7 @@ def _entry_findings(host: Host, lines: dict[str, CommandLine], needed: tuple[str
     yield from _replaced(host, lines, needed)
     for text in needed:
         if sources := ", ".join(source for source, line in lines.items() if line.has(text)):
-            how = f"`grubby --update-kernel=ALL --args={text}` adds it to every entry, and gpustack leaves it there"
+            how = f"`grubby --update-kernel=ALL --args={quoted(text)}` adds it to all, and gpustack leaves it there"
             yield finding(Code.ARGUMENT_IN_SOME_ENTRIES, place=host.at(sources), argument=text, how=how)
     for source, line in lines.items():
         if line.for_init is None:

@@ -71,13 +71,12 @@ def _unmounted(host: Host) -> Iterator[Finding]:
 def _network(host: Host) -> Iterator[Finding]:
     root = next((mount for mount in host.boot.mounts or () if mount.path == "/"), None)
     line = CommandLine(text=host.kernel.command_line or "")
-    sent = line.last("BOOTIF")
-    if sent is not None and any(CommandLine(text=entry.arguments).has(sent.text) for entry in host.boot.entries):
-        sent = None  # an installer copied it from its own network boot into the menu of this host
+    # An installer copies it from its own network boot into the menu.
+    in_menu = {a.text for e in host.boot.entries for a in CommandLine(text=e.arguments).all("BOOTIF")}
     if root is not None and root.filesystem in _ON_NETWORK:
         sign = f"its root is {root.source} ({root.filesystem})"
         yield finding(Code.NETWORK_BOOT, place=host.hostname, sign=sign)
-    elif sent is not None:
+    elif (sent := line.last("BOOTIF")) is not None and sent.text not in in_menu:
         yield finding(Code.NETWORK_BOOT, place=host.at("/proc/cmdline"), sign=sent.text)
     elif host.boot.loader == "grub" and (image := line.last("BOOT_IMAGE")) is not None and image.value:
         name = PurePosixPath(image.value).name

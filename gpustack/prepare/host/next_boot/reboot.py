@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from gpustack.base.findings import Code, Finding, finding
-from gpustack.base.operations import WriteFile
+from gpustack.base.operations import Reboot, TrialReboot, WriteFile
 from gpustack.hosts.facts.model import Host
 from gpustack.linux.cmdline import CommandLine
 from gpustack.linux.drivers import BY_ID, is_held
@@ -21,6 +21,12 @@ _AGAIN = (
     "# The boot that was not right began {} seconds after 1970.\n"
 )
 """The content of the note; it contains the boot time, so that it differs and is rewritten at each boot."""
+
+
+def reboot(reasons: tuple[str, ...], seconds: int | None = None) -> Reboot:
+    """The reboot for these reasons, into a trial if it has a time limit."""
+    why = "; ".join(reasons)
+    return Reboot(why=why) if seconds is None else TrialReboot(why=why, seconds=seconds)
 
 
 def reasons(host: Host, desired: Desired) -> tuple[str, ...]:
