@@ -105,9 +105,10 @@ class GpuDisableCommand(_OutageCommand):
 
     If Nova schedules by Placement's devices, reserves the GPU, also while an instance has it. Otherwise, closes the
     host (disables nova-compute) until the GPU is excluded. If it is unknown how Nova schedules, does both;
-    --config-file and --spec show it. For a virtual function that is a PCI device, closes the host: Placement counts the
-    virtual functions of a card together. Prints what keeps new instances off, the lines for the spec and the remaining
-    steps. Run it again after each step: it reports whether Nova still has the GPU. `gpu enable` reverts it.
+    --config-file and --spec show it. For a virtual function that is a PCI device, closes the host unless its card is
+    reserved: Placement counts the virtual functions of a card together. Prints what keeps new instances off, the lines
+    for the spec and the remaining steps. Run it again after each step: it reports whether Nova still has the GPU. `gpu
+    enable` reverts it.
     """
 
     epilog = """\

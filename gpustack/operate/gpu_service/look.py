@@ -42,9 +42,9 @@ def look(cloud: Connection, fleet: Fleet, host: str, address: str, given: Given,
     entries = by_machine(given.spec.out_of_service if given.spec else ())
     serial = card.serial if card else None
     entry = entry_of(entries, names, address, serial) or (entry_of(entries, names, parent) if parent else None)
-    # The provider of virtual functions is that of their card: a reservation would not be of this one.
-    is_part = gpu is not None and gpu.dev_type == "type-VF"
-    inventory = placement.inventory(cloud, gpu.provider) if gpu and gpu.provider and not is_part else None
+    # The provider of virtual functions is that of their card, which the fleet lists if there are no rows.
+    counted = gpu or next((of for of in here if parent and of.address == parent), None)
+    inventory = placement.inventory(cloud, counted.provider) if counted and counted.provider else None
     seen = Seen(
         host=service.host,
         address=address,
@@ -52,10 +52,12 @@ def look(cloud: Connection, fleet: Fleet, host: str, address: str, given: Given,
         gpu=gpu,
         by_address=fleet.lists_all(host) and not fleet.hides(address, (parent or address) if function else None, host),
         inventory=inventory,
-        scheduled=None if gpu is not None and gpu.dev_type == MDEV else given.models.scheduled,
+        card=counted.parent or counted.address if counted and (gpu is None or gpu.dev_type == "type-VF") else "",
+        scheduled=None if counted is not None and counted.dev_type == MDEV else given.models.scheduled,
         entry=entry,
         reserved_by=_record(cloud, inventory),
-        one_time_use=gpu is not None and placement.ONE_TIME_USE in gpu.traits,
+        one_time_use=counted is not None and placement.ONE_TIME_USE in counted.traits,
+        others=sorted(of.address for of in here if of.address and of.address not in (address, parent)),
     )
     if gpu is None and entry is None and not (function and card and is_gpu(card)) and not seen.closed and not force:
         fleet.refuse_unknown(f"{service.host} has a GPU {address}", "; if you know that it has, add --force")

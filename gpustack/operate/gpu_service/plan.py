@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 from gpustack.base.findings import Code, Finding, finding
+from gpustack.base.text import listed
 from gpustack.changes.change import CloudChange
 from gpustack.changes.closed import reason_change
 from gpustack.changes.history import LastChange
@@ -25,6 +26,8 @@ from gpustack.fleet.model import MDEV, Gpu, Holder, State
 from gpustack.operate.gpu_service.changes import reservation
 from gpustack.spec.model import OutOfService
 
+_SHOWN = 16
+
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
@@ -33,12 +36,14 @@ class Seen:
     :ivar gpu: the GPU as Nova or Placement has it; None if they do not have it, or if it is unknown.
     :ivar by_address: whether the sources list the GPUs of the host by address, so that a missing GPU is not offered.
     :ivar inventory: its inventory in Placement; None without PCI in Placement.
+    :ivar card: the address of its card if that is the card's inventory, which counts virtual functions together.
     :ivar scheduled: whether Nova schedules by it; False if Nova only reports devices to Placement, None if unknown,
         or if nova-compute may remove the reservation.
     :ivar entry: its entry in the spec.
     :ivar reserved_by: the record of its reservation; None if it is not reserved, or by somebody else.
     :ivar one_time_use: whether Nova reserves it when an instance gets it.
     :ivar sources: the arguments of ``nova render`` for the host.
+    :ivar others: the addresses of the host's other GPUs.
     """
 
     host: str
@@ -47,11 +52,13 @@ class Seen:
     gpu: Gpu | None = None
     by_address: bool = False
     inventory: Inventory | None = None
+    card: str = ""
     scheduled: bool | None = True
     entry: OutOfService | None = None
     reserved_by: LastChange | None = None
     one_time_use: bool = False
     sources: Sequence[str] = ("SPEC", "HOST", "--snapshot=FILE")
+    others: Sequence[str] = ()
 
     @property
     def place(self) -> str:
@@ -74,8 +81,16 @@ class Seen:
         return self.inventory is not None and max(self.inventory.unreserved.values(), default=0) <= 0
 
     @property
+    def reservable(self) -> bool:
+        """Whether a reservation keeps, or may keep, new instances off the GPU; that of a card, if it is complete."""
+        placed = self.inventory is not None and self.scheduled is not False and not self.gone
+        return placed and (self.reserved or not self.card)
+
+    @property
     def reserved_for(self) -> str:
-        """Who else reserved units of the GPU; empty if nobody did."""
+        """Who reserved units of the GPU for another reason; empty if nobody did."""
+        if self.card and self.reserved_by:
+            return f"{self.reserved_by} for its card"
         held = self.inventory is not None and any(self.inventory.reserved.values()) and self.reserved_by is None
         return ("Nova, for one-time use" if self.one_time_use else "somebody else") if held else ""
 
@@ -92,20 +107,22 @@ class Seen:
 
 @dataclass(frozen=True, kw_only=True)
 class Protection:
-    """What keeps new instances off a GPU; empty if nothing does."""
+    """What keeps new instances off a GPU, and off what else (``also``); empty if nothing does."""
 
     now: str = ""
     after_instance: str = ""
     after_restart: str = ""
+    also: str = ""
 
     def lines(self) -> Iterator[str]:
-        """A line for each moment."""
+        """A line for each moment, and one about all else that takes no new instances."""
         for moment, means in (
             ("now", self.now),
             ("after its instance ends", self.after_instance),
             ("after the restart of nova-compute", self.after_restart),
         ):
             yield f"{moment}: {means or 'nothing: the next instance can get the GPU'}"
+        yield from filter(None, [self.also])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +167,7 @@ def disable(seen: Seen, reason: str, since: str, *, close: bool | None = None) -
         instances off the GPU.
     :raises PlanError: if the reasons for the closed host do not fit.
     """
-    reserve = not seen.gone and seen.inventory is not None and seen.scheduled is not False
+    reserve = seen.reservable
     kept = seen.gpu is not None and seen.gpu.dev_type == MDEV and seen.reserved and close is False
     certain = reserve and (bool(seen.scheduled) or kept)  # the operator has waited for nova-compute
     closed = not seen.gone and (close if close is not None else not certain or seen.closed)
@@ -187,11 +204,13 @@ def _protection(seen: Seen, *, reserved: bool, closed: bool) -> Protection:
     means = [f"the reservation in Placement ({by})"] if reserved else []
     means += [f"the closed host: nova-compute of {seen.host} is disabled (gpustack)"] if closed else []
     kept = "; ".join(means)
+    others = f"GPUs {listed(seen.others, _SHOWN)}; " if seen.others else ""
     excluded = "device_spec without the GPU, if you installed it before (steps below)"
     return Protection(
         now="the instance that has it" if seen.in_use else kept,
         after_instance=kept,
         after_restart=f"{kept}; {excluded}" if kept else excluded,
+        also=f"the rest of {seen.host} too, while it is closed: {others}instances without a GPU" if closed else "",
     )
 
 
@@ -200,7 +219,7 @@ def _remarks(seen: Seen, protection: Protection, *, closed: bool) -> Iterator[Fi
     for holder in seen.gpu.holders if seen.gpu else ():
         owner = f"project {holder.project or 'unknown'}, user {holder.user or 'unknown'}"
         yield finding(Code.INSTANCE_ON_FAULTY_GPU, place=seen.place, server=_words(holder), owner=owner)
-    if seen.inventory is not None and seen.scheduled is not False and not seen.gone and not closed:
+    if seen.reservable and not closed:
         yield finding(Code.MOVE_MAY_CLAIM_RESERVED, place=seen.place, host=host, address=address)
     if seen.in_use and closed and not seen.closed:
         yield finding(Code.HOST_CLOSED_FOR_GPU, place=seen.place, host=host, address=address)
@@ -257,7 +276,7 @@ def enable(seen: Seen, *, take_over: bool = False) -> OutagePlan:
     inventory, record = seen.inventory, seen.reserved_by
     if seen.entry:
         findings.append(finding(Code.STILL_OUT_OF_SERVICE, place=seen.place, reason=seen.entry.why))
-    elif inventory is not None and any(inventory.reserved.values()):
+    elif inventory is not None and any(inventory.reserved.values()) and not seen.card:
         before = record.change.seen if record and isinstance(record.change.seen, dict) else {}
         if record or take_over:
             operations.append(reservation(seen.place, inventory, before, why="back in service"))
@@ -282,8 +301,8 @@ def enable(seen: Seen, *, take_over: bool = False) -> OutagePlan:
 def _steps_on(seen: Seen) -> Iterator[str]:
     if seen.entry is not None:
         yield "remove the entry from out_of_service in the spec"
-    elif seen.gpu is not None and seen.gpu.reserved and seen.inventory is None:
-        yield f"release its card, without --config-file: gpustack gpu enable {shlex.join((seen.host, seen.gpu.parent))}"
+    elif seen.card and seen.reserved:
+        yield f"release its card: gpustack gpu enable {shlex.join((seen.host, seen.card))}"
     if seen.gpu is None:
         yield _render(seen)
         yield f"restart nova-compute of {seen.host}"
@@ -293,9 +312,9 @@ def _steps_on(seen: Seen) -> Iterator[str]:
 def _state(seen: Seen) -> str:
     if seen.gone:
         return "out of service: Nova does not have the GPU"
+    if seen.reserved:
+        by = f" by {seen.reserved_for or seen.reserved_by}"
+        return f"in use, reserved{by} for when it becomes free" if seen.in_use else f"reserved{by}"
     if seen.gpu is None:
         return "unknown: only Nova's databases (--config-file) show a GPU that has no provider of its own in Placement"
-    if seen.reserved:
-        by = f" by {seen.reserved_by or seen.reserved_for}"
-        return f"in use, reserved{by} for when it becomes free" if seen.in_use else f"reserved{by}"
     return "in use" if seen.in_use else seen.gpu.state.value

@@ -378,6 +378,13 @@ def test_virtual_functions_with_a_type_are_counted_like_placement(
         # The provider counts both virtual functions: only device_spec takes one of them out of service.
         files = ("--spec", str(spec), "--snapshot", str(snapshot))
         disable = ("gpu", "disable", host, PARTS[0], "--reason", "fault", "--yes", *files)
+        for databases in ((), ("--config-file", str(world.nova.nova_conf))):  # unless the card is reserved
+            card = execute(world.nova.clouds_yaml, *disable[:3], FIRST, *disable[4:], *databases)
+            part = execute(world.nova.clouds_yaml, *disable, *databases)
+            assert (card.code, part.code, "for its card" in part.out) == (0, 0, True), part
+            assert next(world.api.compute.services(host=host)).status == "enabled"
+            enable = ("gpu", "enable", host, FIRST, "--yes", *files, *databases)
+            assert execute(world.nova.clouds_yaml, *enable).code == 0
         ran = execute(world.nova.clouds_yaml, *disable)
         assert (ran.code, seen()) == (0, (("A16-8Q", FIRST, 0, 2), 0)), ran
         assert next(world.api.compute.services(host=host)).status == "disabled"

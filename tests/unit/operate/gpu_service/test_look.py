@@ -89,7 +89,7 @@ def test_only_a_gpu_with_its_own_provider_can_be_reserved(
     cloud: StandIn, gpu: Gpu | None, scheduled: bool | None, inventory: bool
 ) -> None:
     found = seen(cloud, gpu, given=Given(models=Models(scheduled=True)), force=True)
-    assert (found.scheduled, found.inventory is not None) == (scheduled, inventory)
+    assert (found.scheduled, found.inventory is not None and not found.card) == (scheduled, inventory)
     assert (found.gpu is None) == (gpu is None or gpu.sources == (Source.SNAPSHOT,))
 
 
@@ -110,6 +110,19 @@ def test_a_card_whose_functions_have_rows_is_offered(cloud: StandIn, used: int, 
     assert (found.gpu.state, found.gpu.units, len(found.gpu.holders)) == (state, 2, used)
     assert (found.gone, found.in_use, found.reserved) == (False, bool(used), bool(reserved))
     assert found.inventory is not None
+
+
+@pytest.mark.parametrize("rows", [True, False])
+def test_the_reservation_of_a_card_is_seen_for_its_function(cloud: StandIn, *, rows: bool) -> None:
+    """Without the databases, the fleet lists the card, and the snapshot has its functions."""
+    reserve(cloud, 1)
+    part = replace(GPU, address=PART, parent=CARD, dev_type="type-VF", state=State.RESERVED, reserved=True)
+    other = replace(GPU, address="0000:82:00.0", provider="p2")
+    fleet = replace(FLEET, gpus=(part if rows else GPU, other))
+    found = look(cloud.connection, fleet, "gpu1", PART, Given(hosts=(machine(),)), force=False)
+    assert (found.card, found.reserved, found.gone, found.gpu is None) == (CARD, True, False, not rows)
+    assert found.others == ["0000:82:00.0"]
+    assert not look(cloud.connection, fleet, "gpu1", other.address, Given(), force=False).card
 
 
 OUT = f'{{host: gpu1, address: "{CARD}", reason: fan}}'

@@ -42,11 +42,42 @@ def test_a_function_of_a_reserved_card_comes_back_with_the_card() -> None:
     part = Gpu(
         host="gpu1", address="0000:81:00.1", state=State.RESERVED, reserved=True, dev_type="type-VF", parent=ADDRESS
     )
-    plan = enable(replace(seen(), gpu=part, address=part.address, inventory=None))
+    held = replace(seen(), gpu=part, address=part.address, card=ADDRESS, inventory=inventory(1), reserved_by=recorded())
+    plan = enable(held)
     assert plan.operations == ()
-    assert plan.steps == (f"release its card, without --config-file: gpustack gpu enable gpu1 {ADDRESS}",)
+    assert plan.steps == (f"release its card: gpustack gpu enable gpu1 {ADDRESS}",)
     free = replace(part, state=State.FREE, reserved=False)
-    assert enable(replace(seen(), gpu=free, address=part.address, inventory=None)).steps == ()
+    assert enable(replace(held, gpu=free, inventory=inventory(0))).steps == ()
+
+
+@pytest.mark.parametrize("gpu", [Gpu(host="gpu1", address="0000:81:00.1", state=State.FREE, dev_type="type-VF"), None])
+def test_a_function_of_a_reserved_card_leaves_its_host_open(gpu: Gpu | None) -> None:
+    function = {"gpu": gpu, "by_address": gpu is not None, "card": ADDRESS}
+    held = seen(inventory=inventory(4, total=4), reserved_by=recorded(), **function)
+    plan = off(held)
+    assert (kinds(plan), codes(plan), plan.left) == ([], {"GPU757", "GPU460"}, "")
+    assert plan.protection is not None
+    who = "ann at 2026-11-22 (no reset) for its card"
+    assert plan.protection.now == f"the reservation in Placement ({who}, until they release it)"
+    assert plan.state == f"reserved by {who}"
+    # A reservation of some of the functions keeps nobody off this one, and one that Nova may ignore does not either.
+    partly = off(replace(held, inventory=inventory(1, total=4)))
+    assert (kinds(partly), codes(partly)) == (["disable"], set())
+    assert kinds(off(replace(held, scheduled=None))) == ["disable"]
+    assert codes(off(replace(held, inventory=inventory(0, total=4)), close=False)) == {"GPU451"}
+
+
+def test_the_plan_names_what_a_closed_host_keeps_off_too() -> None:
+    plan = off(seen(inventory=None, others=["0000:82:00.0", "0000:83:00.0"]))
+    assert plan.protection is not None
+    rest = "GPUs 0000:82:00.0, 0000:83:00.0; instances without a GPU"
+    assert list(plan.protection.lines())[3:] == [f"the rest of gpu1 too, while it is closed: {rest}"]
+    alone = off(seen(inventory=None)).protection
+    assert alone is not None
+    assert alone.also == "the rest of gpu1 too, while it is closed: instances without a GPU"
+    reserved = off(seen()).protection
+    assert reserved is not None
+    assert not reserved.also
 
 
 def closed(reasons: str) -> Service:
