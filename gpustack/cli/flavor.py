@@ -252,7 +252,7 @@ gpustack flavor create lab --alias K4200 --vcpus 8 --ram 32GiB --disk 40GiB --pr
         )
         cloud = self.cloud(parsed_args)
         projects = answers(cloud, Questions(projects=frozenset(parsed_args.project))).projects
-        self.change(parsed_args, [creation(wanted, cloud.flavors(), projects)])
+        self.change(parsed_args, [creation(wanted.with_ids(projects), cloud.flavors())])
 
 
 class FlavorSetCommand(FlavorChangeCommand):

@@ -241,10 +241,10 @@ class _Planning:
         """The projects of private flavors whose mark shows that they are those of the spec: nothing is read."""
         for flavor in () if self.choices.flavors.check_access else self._present():
             wanted = self.spec.flavors.get(flavor.name) if flavor.ours else None
-            if wanted and wanted.access is not None and flavor.extra_specs.get(ACCESS) == access_mark(wanted.access):
-                found = [self.lookup(project) for project in wanted.access]
-                if all(len(projects) == 1 for projects in found):
-                    yield flavor.id, [project.id for (project,) in found]
+            if wanted and wanted.access is not None:
+                found = [project.id for ref in wanted.access for project in self.lookup(ref)]
+                if flavor.extra_specs.get(ACCESS) == access_mark(found):
+                    yield flavor.id, found
 
     def _quotas(self, flavors: FlavorPlan | None) -> QuotaPlan:
         spec, hosts = self.spec, self.choices.hosts

@@ -21,12 +21,16 @@ def plan(
     *,
     present: Sequence[PresentFlavor] | None = None,
 ) -> FlavorPlan:
-    """Read the cloud's flavors and plan. If there is nothing to do, this takes one listing.
+    """Read the cloud's flavors and plan. If there is nothing to do, this takes one listing, and the projects' ids.
 
     :param present: the cloud's flavors, if they were read.
     :raises CloudError: if the API cannot be read.
+    :raises PlanError: if a project that may use a flavor does not exist.
     """
     present = api.flavors() if present is None else present
+    named = frozenset(project for flavor in wanted for project in flavor.access or ())
+    ids = answers(api, Questions(projects=named)).projects
+    wanted = [flavor.with_ids(ids) for flavor in wanted]
     return compare(wanted, present, choices, answers(api, questions(wanted, present, choices)))
 
 

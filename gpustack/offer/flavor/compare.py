@@ -35,7 +35,7 @@ class Questions:
 
     :ivar access: ids of flavors whose project list is needed.
     :ivar users: ids of flavors whose instances must be counted.
-    :ivar projects: ids or names of projects whose id is needed.
+    :ivar projects: ids or names of projects whose id is needed; :func:`compare` takes flavors with ids.
     """
 
     access: frozenset[str] = frozenset()
@@ -73,12 +73,11 @@ class FlavorPlan:
 def questions(wanted: Sequence[WantedFlavor], present: Sequence[PresentFlavor], choices: FlavorChoices) -> Questions:
     """Return the data that are needed to compare these flavors."""
     by_name = {flavor.name: flavor for flavor in present}
-    access, users, projects = set(), set(), set()
+    access, users = set(), set()
     for flavor in wanted:
         current = by_name.get(flavor.name)
         replaced = flavor.name in choices.replace
         if current is None or (replaced and _may_change(current, choices) and _differences(flavor, current)):
-            projects |= set(flavor.access or ())
             users |= {current.id} if current else set()
         elif (
             _may_change(current, choices)
@@ -86,10 +85,9 @@ def questions(wanted: Sequence[WantedFlavor], present: Sequence[PresentFlavor], 
             and _access_in_doubt(flavor, current, choices)
         ):
             access.add(current.id)
-            projects |= set(flavor.access or ())
     if choices.prune:
         users |= {flavor.id for flavor in _superfluous(wanted, present)}
-    return Questions(access=frozenset(access), users=frozenset(users), projects=frozenset(projects))
+    return Questions(access=frozenset(access), users=frozenset(users))
 
 
 def compare(
@@ -109,7 +107,7 @@ def compare(
             if other := ids.get(flavor.id or ""):
                 findings.append(finding(Code.FLAVOR_ID_TAKEN, place=flavor.name, id=flavor.id, other=other.name))
             else:
-                operations.append(_create(flavor, answers, why="it is in the spec and not in the cloud"))
+                operations.append(_create(flavor, why="it is in the spec and not in the cloud"))
             continue
         changes, problems = _of_one(flavor, current, choices, answers)
         operations += changes
@@ -138,7 +136,7 @@ def _of_one(
             return [], [finding(Code.FLAVOR_IN_USE_NOT_REPLACED, place=flavor.name, users=users)]
         return [
             DeleteFlavor(why="it is replaced by one of other sizes", flavor=current),
-            _create(flavor, answers, why="it replaces the one before"),
+            _create(flavor, why="it replaces the one before"),
         ], []
     change = _change(flavor, current, choices, answers)
     findings = [finding(Code.FLAVOR_HALF_MADE, place=flavor.name, name=flavor.name)] if current.half_made else []
@@ -171,7 +169,7 @@ def _access_in_doubt(flavor: WantedFlavor, current: PresentFlavor, choices: Flav
     return choices.check_access or not current.ours or current.extra_specs.get(ACCESS) != access_mark(flavor.access)
 
 
-def _create(flavor: WantedFlavor, answers: Answers, *, why: str) -> CreateFlavor:
+def _create(flavor: WantedFlavor, *, why: str) -> CreateFlavor:
     made = PresentFlavor(
         id=flavor.id or "",
         name=flavor.name,
@@ -180,15 +178,14 @@ def _create(flavor: WantedFlavor, answers: Answers, *, why: str) -> CreateFlavor
         description=flavor.marked_description,
         extra_specs={**flavor.extra_specs, **flavor.marks},
     )
-    return CreateFlavor(why=why, flavor=_with_access(made, flavor.access, answers))
+    return CreateFlavor(why=why, flavor=_with_access(made, flavor.access))
 
 
-def _with_access(flavor: PresentFlavor, access: Sequence[str] | None, answers: Answers) -> PresentFlavor:
+def _with_access(flavor: PresentFlavor, access: Sequence[str] | None) -> PresentFlavor:
     """The flavor with its projects and their mark; None for a public one."""
     if access is None:
         return flavor
-    projects = frozenset(answers.projects[project] for project in access)
-    return replace(flavor, access=projects, extra_specs={**flavor.extra_specs, ACCESS: access_mark(access)})
+    return replace(flavor, access=frozenset(access), extra_specs={**flavor.extra_specs, ACCESS: access_mark(access)})
 
 
 def _change(
@@ -199,7 +196,7 @@ def _change(
     after = replace(current, description=flavor.marked_description, extra_specs={**own, **others, **own})
     before = current
     if _access_in_doubt(flavor, current, choices):
-        before, after = replace(current, access=answers.access[current.id]), _with_access(after, flavor.access, answers)
+        before, after = replace(current, access=answers.access[current.id]), _with_access(after, flavor.access)
     return None if after == before else ChangeFlavor(why=_why(current, choices), before=before, flavor=after)
 
 

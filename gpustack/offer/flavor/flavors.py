@@ -12,8 +12,8 @@ with ``capabilities``, ``AggregateInstanceExtraSpecsFilter`` those without or wi
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, Self
 
 from gpustack.cloud import Connection
 from gpustack.cloud.flavors import Flavor, FlavorCloud, Sizes
@@ -57,6 +57,10 @@ class WantedFlavor:
     def public(self) -> bool:
         """Whether all projects may use it."""
         return self.access is None
+
+    def with_ids(self, projects: Mapping[str, str]) -> Self:
+        """The flavor with the ids of its projects, which outlive their names; ``projects`` has them by reference."""
+        return self if self.access is None else replace(self, access=tuple(projects[ref] for ref in self.access))
 
     @property
     def marks(self) -> dict[str, str]:
@@ -148,7 +152,7 @@ def sets_mark(keys: Iterable[str]) -> dict[str, str]:
 
 
 def access_mark(projects: Collection[str]) -> str:
-    """Return the mark for a project list: a hash of the ids or names as written in the spec.
+    """Return the mark for a project list: a hash of the ids.
 
     It is stored in the flavor, so that a run without changes does not have to read each flavor's project list.
     """

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from gpustack.base.by_key import sums
 from gpustack.base.errors import FlavorError, UsageError
 from gpustack.base.text import quoted
-from gpustack.offer.flavor.compare import Answers, FlavorChoices, compare
+from gpustack.offer.flavor.compare import FlavorChoices, compare
 from gpustack.offer.flavor.flavors import ACCESS, MARK, ORIGIN, PresentFlavor, WantedFlavor, access_mark, gpus_text
 from gpustack.offer.flavor.operations import ChangeFlavor, CreateFlavor
 from gpustack.spec.extra_specs import ALIAS, NAMESPACE, parse_alias
@@ -87,10 +87,9 @@ def find_flavor(present: Sequence[PresentFlavor], name: str) -> PresentFlavor:
     return matching[0]
 
 
-def creation(wanted: WantedFlavor, present: Sequence[PresentFlavor], projects: Mapping[str, str]) -> CreateFlavor:
+def creation(wanted: WantedFlavor, present: Sequence[PresentFlavor]) -> CreateFlavor:
     """Return the operation that creates a flavor.
 
-    :param projects: the ids of the projects in ``wanted.access``, by id or name.
     :raises FlavorError: if its name or id is taken.
     """
     for flavor in present:
@@ -100,7 +99,7 @@ def creation(wanted: WantedFlavor, present: Sequence[PresentFlavor], projects: M
             raise FlavorError(f"there is a flavor {wanted.name} already{state}", remedy=remedy)
         if flavor.id == wanted.id:
             raise FlavorError(f"{flavor.name} has the id {wanted.id} already")
-    operations = compare([wanted], (), answers=Answers(projects=projects)).operations
+    operations = compare([wanted], ()).operations
     assert isinstance(operations[0], CreateFlavor)  # noqa: S101 - nothing is there to compare with
     return operations[0]
 

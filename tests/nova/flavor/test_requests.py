@@ -133,6 +133,7 @@ def test_a_second_apply_signs_in_and_lists_and_writes_nothing(empty: Proxied, tm
         "GET /v3",
         "POST /v3/auth/tokens",
         "GET /v2.1/flavors/detail?is_public=None&limit=1000",
+        "GET /v3/projects?name=research&limit=1000",
     ]
     # The project's name; two for the public flavor; for the private one, its project, read before, and the mark of
     # access too; the lock.

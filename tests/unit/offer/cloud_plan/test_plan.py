@@ -101,7 +101,7 @@ def test_the_projects_of_a_flavor_with_a_current_mark_are_not_read(
 ) -> None:
     entry: dict[str, Any] = {"vcpus": 1, "ram": 64, "disk": 1, "swap": 0, "os-flavor-access:is_public": False}
     entry |= {"OS-FLV-EXT-DATA:ephemeral": 0, "description": "[gpustack]"}
-    marks = {"g1": access_mark(["research"]), "g2": access_mark(["others"])}
+    marks = {"g1": access_mark([PROJECT]), "g2": access_mark(["others"])}
     flavors = [
         {**entry, "id": name, "name": name, "extra_specs": {ACCESS: mark, ORIGIN: "spec"}}
         for name, mark in marks.items()
@@ -297,7 +297,7 @@ def test_the_projects_of_a_private_flavor_that_changes_its_gpus_are_read(
     wanted = spec(tmp_path, "flavors")
     flavors = {} if public else {"g1": wanted.flavors["g1"]}
     wanted = wanted.model_copy(update={"flavors": flavors or {"g2": wanted.flavors["g2"]}})
-    marks = {"gpustack:sets": "pci_passthrough:alias", ORIGIN: "spec", ACCESS: access_mark(["research"])}
+    marks = {"gpustack:sets": "pci_passthrough:alias", ORIGIN: "spec", ACCESS: access_mark([PROJECT])}
     present = {**private(1), "name": "g2" if public else "g1", "os-flavor-access:is_public": public}
     present |= {"extra_specs": {"pci_passthrough:alias": "old:1", **marks}, "description": "1 x k4200 [gpustack]"}
     path = "compute /flavors/f1/os-flavor-access"

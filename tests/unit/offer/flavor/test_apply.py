@@ -113,7 +113,9 @@ def test_after_apply_there_is_nothing_to_do(cloud: NovaModel, flavors: list[Want
     assert holds(cloud, flavors)
     before = len(cloud.requests)
     assert plan(cloud, flavors, dataclasses.replace(ALL, check_access=False)).operations == ()
-    assert cloud.requests[before:] == ["GET /flavors/detail"]
+    named = sorted({project for flavor in flavors for project in flavor.access or ()})
+    lookups = [f"GET /projects?name={project}" for project in named]
+    assert sorted(cloud.requests[before:]) == ["GET /flavors/detail", *lookups]
     assert plan(cloud, flavors, ALL).operations == ()
 
 
@@ -340,7 +342,21 @@ def test_projects_are_let_in_only_when_the_alias_is_there() -> None:
     ]
     assert kinds == ["POST /flavors ", "extra_specs", "addTenantAccess", "addTenantAccess", "extra_specs"]
     (flavor,) = cloud.by_id.values()
-    assert flavor.extra_specs[ACCESS] == access_mark(["teaching", "research"])
+    assert flavor.extra_specs[ACCESS] == access_mark([PROJECTS["teaching"], PROJECTS["research"]])
+
+
+def test_a_project_that_was_renamed_or_created_again_is_a_change() -> None:
+    """The list is the same, but its names mean other projects."""
+    cloud = NovaModel(projects=dict(PROJECTS))
+    wanted = [wanted_flavor(access=("research", "teaching"))]
+    assert run(cloud, wanted)
+    assert not plan(cloud, wanted).operations
+    cloud.projects["research"] = "new"
+    (operation,) = plan(cloud, wanted).operations
+    assert operation.details() == ["+ project new", f"- project {PROJECTS['research']}"]
+    assert run(cloud, wanted, FlavorChoices())
+    assert list(cloud.lists.values()) == [{"new", PROJECTS["teaching"]}]
+    assert not plan(cloud, wanted).operations
 
 
 def test_going_back_after_an_interrupted_change_of_access_is_seen() -> None:

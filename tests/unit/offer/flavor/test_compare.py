@@ -141,12 +141,10 @@ def test_an_id_that_another_flavor_has() -> None:
 
 
 def test_access_is_changed_by_projects() -> None:
-    flavor = WantedFlavor(
-        name="g1", sizes=SIZES, gpus={"K4200": 1}, extra_specs={ALIAS: "K4200:1"}, access=("research", "teaching")
-    )
+    flavor = WantedFlavor(name="g1", sizes=SIZES, gpus={"K4200": 1}, extra_specs={ALIAS: "K4200:1"}, access=("r", "t"))
     mark = {ACCESS: access_mark(["admin"])}
     present = [there(public=False, extra_specs={ALIAS: "K4200:1", **MARKS, **mark})]
-    answers = Answers(access={"1": frozenset({"r", "a"})}, projects={"research": "r", "teaching": "t"})
+    answers = Answers(access={"1": frozenset({"r", "a"})})
     assert lines(compare([flavor], present, FlavorChoices(), answers)) == [
         "change g1: it is not as the spec has it",
         "  + project t",
@@ -199,9 +197,8 @@ def test_an_id_is_compared_if_the_spec_has_one(wanted_id: str | None, differs: l
     assert lines(compare([replace(FLAVOR, id=wanted_id)], [there()])) == differs
 
 
-LISTED = replace(FLAVOR, access=("research", "teaching"))
+LISTED = replace(FLAVOR, access=("r", "t"))
 CURRENT = access_mark(LISTED.access or ())
-PROJECTS = {"research": "r", "teaching": "t"}
 
 
 @pytest.mark.parametrize(
@@ -223,8 +220,8 @@ def test_projects_are_read_and_changed_where_the_mark_is_not_current(
     present = [there(public=False, extra_specs={ALIAS: "K4200:1", **MARKS, **marked})]
     choices = FlavorChoices(check_access=check)
     asked = questions([LISTED], present, choices)
-    assert asked == (Questions() if have is None else Questions(access=frozenset("1"), projects=frozenset(PROJECTS)))
-    answers = Answers() if have is None else Answers(access={"1": frozenset(have)}, projects=PROJECTS)
+    assert asked == (Questions() if have is None else Questions(access=frozenset("1")))
+    answers = Answers() if have is None else Answers(access={"1": frozenset(have)})
     operations = compare([LISTED], present, choices, answers).operations
     assert [line for operation in operations for line in operation.details()] == expected
     for operation in operations:
@@ -235,7 +232,7 @@ def test_projects_are_read_and_changed_where_the_mark_is_not_current(
 def test_the_mark_of_projects_belongs_to_a_change_of_projects_alone() -> None:
     """Another extra spec changes while the projects are right: their mark stays as it is."""
     present = [there(public=False, extra_specs={ALIAS: "K4200:2", **MARKS, ACCESS: CURRENT})]
-    answers = Answers(access={"1": frozenset("rt")}, projects=PROJECTS)
+    answers = Answers(access={"1": frozenset("rt")})
     for check in (False, True):
         (operation,) = compare([LISTED], present, FlavorChoices(check_access=check), answers).operations
         assert isinstance(operation, ChangeFlavor)
@@ -245,19 +242,19 @@ def test_the_mark_of_projects_belongs_to_a_change_of_projects_alone() -> None:
 
 OLD_SIZES = {"sizes": Sizes(vcpus=4, ram=32768, disk=40)}
 FOREIGN = {"description": "", "extra_specs": {}}
-READ = Questions(access=frozenset("1"), projects=frozenset(PROJECTS))
+READ = Questions(access=frozenset("1"))
 
 
 @pytest.mark.parametrize(
     ("present", "choices", "expected"),
     [
-        ([], {}, Questions(projects=frozenset(PROJECTS))),
+        ([], {}, Questions()),
         ([{}], {}, READ),
         ([FOREIGN], {}, Questions()),
         ([FOREIGN], {"adopt": True}, READ),
         ([{**FOREIGN, "extra_specs": {ACCESS: CURRENT}}], {"adopt": True}, READ),
         ([OLD_SIZES], {}, Questions()),
-        ([OLD_SIZES], {"replace": frozenset({"g1"})}, Questions(users=frozenset("1"), projects=frozenset(PROJECTS))),
+        ([OLD_SIZES], {"replace": frozenset({"g1"})}, Questions(users=frozenset("1"))),
         ([{**OLD_SIZES, **FOREIGN}], {"replace": frozenset({"g1"})}, Questions()),
         ([{}], {"replace": frozenset({"g1"})}, READ),
         (
@@ -281,8 +278,8 @@ def test_a_public_flavor_asks_for_no_projects() -> None:
 
 @pytest.mark.parametrize(("access", "mark"), [(None, None), ((), access_mark(())), (LISTED.access, CURRENT)])
 def test_a_new_flavor_has_its_projects_and_their_mark(access: tuple[str, ...] | None, mark: str | None) -> None:
-    plan = compare([replace(LISTED, access=access)], [], answers=Answers(projects=PROJECTS))
+    plan = compare([replace(LISTED, access=access)], [])
     (operation,) = plan.operations
     assert isinstance(operation, CreateFlavor)
-    assert operation.flavor.access == (None if access is None else {PROJECTS[name] for name in access})
+    assert operation.flavor.access == (None if access is None else frozenset(access))
     assert operation.flavor.extra_specs == {ALIAS: "K4200:1", **MARKS, **({} if mark is None else {ACCESS: mark})}

@@ -79,8 +79,8 @@ NEW = WantedFlavor(
 
 
 def test_a_flavor_by_hand_is_created_as_that_of_a_spec() -> None:
-    operation = creation(NEW, FLAVORS, {"research": "p1"})
-    flavor, specs = operation.flavor, {ALIAS: "a:1", **MARKS, ACCESS: access_mark(["research"])}
+    operation = creation(NEW.with_ids({"research": "p1"}), FLAVORS)
+    flavor, specs = operation.flavor, {ALIAS: "a:1", **MARKS, ACCESS: access_mark(["p1"])}
     assert (flavor.id, flavor.access, flavor.extra_specs) == ("9", {"p1"}, specs)
 
 
@@ -95,7 +95,7 @@ def test_a_flavor_by_hand_is_created_as_that_of_a_spec() -> None:
 def test_a_name_or_id_that_is_taken_is_refused(name: str, flavor_id: str | None, message: str) -> None:
     half = PresentFlavor(id="3", name="half", sizes=SIZES, description="[gpustack]")
     with pytest.raises(FlavorError, match=message):
-        creation(replace(NEW, name=name, id=flavor_id), [*FLAVORS, half], {"research": "p1"})
+        creation(replace(NEW, name=name, id=flavor_id), [*FLAVORS, half])
 
 
 OURS = PresentFlavor(
