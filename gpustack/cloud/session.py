@@ -26,10 +26,9 @@ _FIND = (
     " OS_INTERFACE and OS_CACERT"
 )
 _RETRY = "check that the API answers at this address, then run the command again"
-_READING = (
-    "the user needs the right to read this: use a cloud of clouds.yaml with the role admin or reader of the system"
-)
+_READING = "the user needs the right to read this: use a cloud of clouds.yaml with the role admin"
 _WRITING = "this is for administrators: use a cloud of clouds.yaml with the role admin"
+_SCOPE = "only Keystone knows roles of the system: set project_name (OS_PROJECT_NAME) instead of system_scope"
 _LOGS = {"compute": "nova-api", "identity": "Keystone", "image": "glance-api", "network": "neutron-server"}
 _MISFORMED = "the answer is not as the API documents it"
 _OTHER_SERVICE = "check which service answers at this address"
@@ -324,6 +323,8 @@ def request(
         answer = proxy.request(path, method, connect_retries=0, status_code_retries=0, **options)
     if answer.status_code == _NOT_ACCEPTABLE and version is not None:
         raise _too_old(service, version, doing, _endpoint(answer, path))
+    if answer.status_code == FORBIDDEN and service != "identity" and cloud.config.auth.get("system_scope"):
+        forbidden = _SCOPE
     raise_refusal(answer, service, path, doing, forbidden or (_READING if method == "GET" else _WRITING))
     return answer
 

@@ -89,7 +89,7 @@ class StandIn:
         """The session of a user of the project ``own``."""
         return SimpleNamespace(get_project_id=lambda: "own", get_user_id=lambda: "operator")
 
-    config = SimpleNamespace(name="", get_region_name=lambda *_service: None)
+    config = SimpleNamespace(name="", auth={}, get_region_name=lambda *_service: None)
     current_project_id = "own"
 
     def __getattr__(self, name: str) -> _Proxy:

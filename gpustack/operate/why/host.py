@@ -20,7 +20,7 @@ from gpustack.operate.why.read import WhySources, unknown
 from gpustack.spec.load import load_spec
 from gpustack.spec.verdict import Verdict, verdicts
 
-_NEEDS = "use a cloud of clouds.yaml with the role admin or reader of the system"
+_NEEDS = "use a cloud of clouds.yaml with the role admin"
 _CLOSED = {"disabled": Code.WHY_DISABLED, "down": Code.WHY_DOWN, "unmapped": Code.HOST_NOT_MAPPED}
 
 

@@ -45,7 +45,7 @@ class StandIn:
             **self.answers,
         }
         self.identity = SimpleNamespace(request=self.request, get_endpoint_data=self.get_endpoint_data)
-        self.config = SimpleNamespace(get_region_name=lambda service=None: self.region)
+        self.config = SimpleNamespace(auth={}, get_region_name=lambda service=None: self.region)
         self.session = SimpleNamespace(session=requests.Session())
         self.current_project_id = "own"
         self.current_project = SimpleNamespace(id="p1", name="research")

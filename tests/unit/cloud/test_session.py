@@ -120,6 +120,10 @@ def test_a_refusal_has_reason_status_and_remedy() -> None:
     with pytest.raises(Refused, match="can't list things: HTTP 403, not you") as caught:
         get(cloud.connection, "compute", "/things", "list things")
     assert (caught.value.status, "role admin" in str(caught.value.remedy)) == (403, True)
+    cloud.config = SimpleNamespace(auth={"system_scope": "all"})
+    with pytest.raises(Refused) as caught:
+        get(cloud.connection, "compute", "/things", "list things")
+    assert "set project_name (OS_PROJECT_NAME) instead of system_scope" in str(caught.value.remedy)
     cloud = StandIn({"placement /things": (409, {"errors": [{"detail": "no room.\n\n Not here.  "}]})})
     with pytest.raises(Refused, match=r"HTTP 409, no room\. Not here\.$"):  # as Placement breaks the lines
         get(cloud.connection, "placement", "/things", "list things")
