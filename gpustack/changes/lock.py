@@ -10,12 +10,14 @@ import functools
 import hashlib
 import os
 import platform
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import FrameType
 from typing import IO, Self
 
 from gpustack.base.errors import CloudError, JournalError, LockedError
@@ -35,6 +37,7 @@ STALE = timedelta(minutes=15)
 _UNNAMED = timedelta(minutes=1)
 """The same for a lock whose run has not named itself, which it does with its second request."""
 _TRY = 2.0
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _WAITING = "waiting for another run on this cloud; this run's plan lacks its changes: afterwards, run the command again"
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
@@ -196,21 +199,34 @@ def _delete(cloud: Connection, aggregate: int) -> None:
         compute.delete_aggregate(cloud, aggregate)
 
 
+def _created(cloud: Connection, holder: LockHolder) -> int | None:
+    """Create the lock with the name of its run; None if there is one already."""
+    try:
+        aggregate = compute.create_aggregate(cloud, LOCK)
+    except Refused as error:
+        if error.status != CONFLICT:
+            raise
+        return None
+    try:
+        _name(cloud, aggregate, holder)
+    except BaseException:
+        with contextlib.suppress(CloudError):
+            _delete(cloud, aggregate)
+        raise
+    return aggregate
+
+
 def _taken(cloud: Connection, holder: Callable[[], LockHolder], warn: Callable[[str], None], seconds: float) -> int:
     end = time.monotonic() + seconds
     while True:
-        try:
-            aggregate = compute.create_aggregate(cloud, LOCK)
-        except Refused as error:
-            if error.status != CONFLICT:
-                raise
-        else:
-            try:
-                _name(cloud, aggregate, holder())
-            except BaseException:
-                with contextlib.suppress(CloudError):
-                    _delete(cloud, aggregate)
-                raise
+        with stopping(threading.Event()) as arrived:  # a lock that names no run would lock out all for a minute
+            aggregate = _created(cloud, holder())
+        if arrived and aggregate is not None:
+            with contextlib.suppress(CloudError):
+                _delete(cloud, aggregate)
+        for number in arrived:
+            signal.raise_signal(number)
+        if aggregate is not None:
             return aggregate
         if (present := compute.lock(cloud)) is None:
             continue
@@ -230,3 +246,23 @@ def _renewed(cloud: Connection, aggregate: int, holder: Callable[[], LockHolder]
     while not ended.wait(RENEW):
         with contextlib.suppress(Exception):  # the next renewal is in five minutes, and the lock lasts for 15
             _name(cloud, aggregate, holder())
+
+
+@contextlib.contextmanager
+def stopping(stop: threading.Event) -> Iterator[list[int]]:
+    """Let Ctrl-C, SIGTERM and SIGHUP set ``stop``; yields the signals that arrived."""
+    arrived: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        arrived.append(number)
+        stop.set()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield arrived
+        return
+    former = {number: signal.signal(number, note) for number in _SIGNALS}
+    try:
+        yield arrived
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)

@@ -5,14 +5,12 @@ else begins. A signal lets the changes in progress end.
 """
 
 import contextlib
-import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from gpustack.base.errors import CloudError, GpustackError, JournalError
@@ -30,11 +28,11 @@ from gpustack.changes.change import (
     is_between,
 )
 from gpustack.changes.journal import RunHead, RunJournal
+from gpustack.changes.lock import stopping
 from gpustack.cloud import Connection
 from gpustack.cloud.reads import reading_once
 from gpustack.cloud.session import CONFLICT, UNAUTHORIZED, Refused, Unanswered
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _STOPPED = "the run was stopped"
 
 
@@ -280,23 +278,3 @@ def _changed(change: CloudChange, present: Value) -> str:
         return "it does not exist any more"
     lines = difference(change.seen, present, both=change.seen is not None)
     return printable(f"changed since the plan: {'; '.join(line[2:] for line in lines)}", keep="")
-
-
-@contextlib.contextmanager
-def stopping(stop: threading.Event) -> Iterator[list[int]]:
-    """Let Ctrl-C, SIGTERM and SIGHUP set ``stop``; yields the signals that arrived."""
-    arrived: list[int] = []
-
-    def note(number: int, frame: FrameType | None) -> None:
-        arrived.append(number)
-        stop.set()
-
-    if threading.current_thread() is not threading.main_thread():
-        yield arrived
-        return
-    former = {number: signal.signal(number, note) for number in _SIGNALS}
-    try:
-        yield arrived
-    finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)

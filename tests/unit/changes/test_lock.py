@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -153,6 +154,30 @@ def test_a_lock_that_cannot_be_named_is_removed(monkeypatch: pytest.MonkeyPatch,
     with pytest.raises(type(error)), in_the_cloud(api, "run1", "op", "host", pytest.fail, seconds=0):
         pass
     assert api.present is None
+
+
+def test_a_signal_while_the_lock_is_created_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ended the process between the request and the name."""
+    api, former = Aggregates(), signal.getsignal(signal.SIGTERM)
+    create = api.create_aggregate
+
+    def created(*arguments: Any) -> int:
+        number = create(*arguments)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return number
+
+    def ended(*_arguments: object) -> None:
+        raise SystemExit(143)
+
+    monkeypatch.setattr(api, "create_aggregate", created)
+    signal.signal(signal.SIGTERM, ended)
+    try:
+        with pytest.raises(SystemExit), in_the_cloud(api, "run1", "op", "host", pytest.fail, seconds=0):
+            pass
+        assert signal.getsignal(signal.SIGTERM) is ended
+    finally:
+        signal.signal(signal.SIGTERM, former)
+    assert (api.number, api.present) == (1, None)
 
 
 def test_a_lock_that_is_renewed_is_not_taken_over() -> None:
