@@ -1,12 +1,13 @@
 """The changes of limits: of a project, or the default of all projects."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar, Self
 
 from gpustack.base.errors import CloudError
 from gpustack.base.findings import Code, Finding, finding
+from gpustack.base.text import listed
 from gpustack.changes.change import SUCCESSFUL, CloudChange, Value
 from gpustack.changes.journal import PlannedChange, RunRecord
 from gpustack.changes.undo import change_of
@@ -15,6 +16,8 @@ from gpustack.cloud.identity import Project
 from gpustack.cloud.limits import Limit, LimitsCloud
 from gpustack.cloud.placement import DEVICE_CLASSES
 from gpustack.offer.quota.shares import description_of
+
+_SHOWN = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +82,15 @@ class LimitChange(CloudChange):
             what = "Keystone shows no such limit, but may hide the limits of other projects from this user"
             raise CloudError(what, remedy="give the user a role of the system: gpustack explain GPU748")
         return None if found is None else found.limit
+
+    def obstacle(self, api: LimitsCloud, made: Sequence[CloudChange]) -> str:
+        """Keystone keeps a default as long as projects have limits of their own."""
+        if not self.of_default or self.seen is None:
+            return ""
+        name = self.about["resource_class"]
+        gone = (change.about for change in made if isinstance(change, LimitChange) and change.wanted is None)
+        left = sorted(api.projects_with(name) - {about["project"] for about in gone if about["resource_class"] == name})
+        return f"projects have limits of their own: {listed(left, _SHOWN)}" if left else ""
 
     def carry_out(self, api: LimitsCloud) -> str:
         name, project = self.about["resource_class"], self.about["project"] or None

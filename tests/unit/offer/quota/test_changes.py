@@ -47,6 +47,10 @@ class Keystone:
     def find(self, resource_class: str, project: str | None) -> Limit | None:
         return self.limits.get(f"{project} {resource_class}")
 
+    def projects_with(self, resource_class: str) -> frozenset[str]:
+        limits = self.limits.values()
+        return frozenset(found.project for found in limits if found.project and found.resource_class == resource_class)
+
     def projects(self, name: str) -> tuple[Project, ...]:
         return (Project(id="p1", name=name),)
 
@@ -156,6 +160,25 @@ def test_undo_restores_limits_and_defaults() -> None:
     assert keystone.state() == END
     assert set(results(reversed_order(made), {"limit": keystone})) == {"done"}
     assert keystone.state() == before
+
+
+@pytest.mark.parametrize("wanted", [None, 7])
+def test_a_default_stays_while_projects_have_limits(wanted: int | None) -> None:
+    """The undo of an older run: a later run gave a project a limit. Keystone refused with a remedy about rights."""
+    keystone = Keystone()
+    changes = planned(keystone, WANTED)
+    assert results(changes, {"limit": keystone}) == ["done"] * 4
+    keystone.create(A, "p2", 3, "")
+    undo = [
+        replace(c, wanted=wanted if c.name == "default limit for a100" else c.wanted) for c in reversed_order(changes)
+    ]
+    for journal_ in (None, NoJournal()):  # the preview and the run
+        *_, outcome = sorted(
+            (o for o in run(undo, {"limit": keystone}, journal_) if "a100" in o.change.name), key=lambda o: o.result
+        )
+        assert (outcome.change.name, outcome.result) == ("default limit for a100", ChangeResult.SKIPPED)
+        assert outcome.detail == "projects have limits of their own: p2"
+    assert keystone.state() == {f"None {A}": 0, f"p2 {A}": 3}
 
 
 def test_limits_of_an_earlier_spec_are_deleted() -> None:
