@@ -369,10 +369,11 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
 
     @staticmethod
     def _refuse_continued(record: RunRecord) -> None:
-        """Refuse to undo a run that went on while its undo was planned: a part of its changes would remain."""
-        if not journal.read(record.path, former()).results.keys() <= record.results.keys():
+        """Refuse to undo a run that went on, or that another undo reverted, while this undo was planned."""
+        if journal.completed(journal.read(record.path, former())).results != record.results:
+            what = "the run went on, or was undone, since this undo was planned"
             remedy = f"run this command again: gpustack undo {quoted(record.head.id)}"
-            raise JournalError("the run went on since the undo was planned", where=str(record.path), remedy=remedy)
+            raise JournalError(what, where=str(record.path), remedy=remedy)
 
     @staticmethod
     def _is_confirmed(parsed_args: argparse.Namespace) -> bool:

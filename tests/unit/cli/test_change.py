@@ -237,8 +237,33 @@ def test_a_run_that_goes_on_while_its_undo_is_planned(
 
     monkeypatch.setattr("gpustack.changes.lock.held", held)
     assert main(["undo", last().head.id, "--yes"]) == 15
-    assert "the run went on since the undo was planned" in capsys.readouterr().err
+    assert "the run went on, or was undone, since this undo was planned" in capsys.readouterr().err
     assert cloud.state() == present
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_two_undos_at_once_revert_a_run_once(
+    cloud: NovaModel, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], named: bool
+) -> None:
+    """The second one planned what the first one did while it waited for the lock."""
+    assert main([*CREATE, "--yes"]) == 0
+    run = last().head.id
+    outer = iter([True])
+
+    @contextlib.contextmanager
+    def held(*args: object, **options: object) -> Iterator[None]:
+        if next(outer, False):
+            assert main(["undo", run, "--yes"]) == 0
+        yield
+
+    monkeypatch.setattr("gpustack.changes.lock.held", held)
+    assert main(["undo", *([run] if named else []), "--yes"]) == 15
+    assert f"was undone, since this undo was planned\n  → run this command again: gpustack undo {run}" in (
+        capsys.readouterr().err
+    )
+    assert main(["undo", run, "--yes"]) == 0
+    assert f"{run}: nothing to undo" in capsys.readouterr().err
+    assert cloud.by_id == {}
 
 
 def test_an_object_that_changed_since_is_skipped(cloud: NovaModel, capsys: pytest.CaptureFixture[str]) -> None:
