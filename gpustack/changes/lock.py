@@ -11,6 +11,7 @@ import hashlib
 import os
 import platform
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -199,33 +200,21 @@ def _delete(cloud: Connection, aggregate: int) -> None:
         compute.delete_aggregate(cloud, aggregate)
 
 
-def _created(cloud: Connection, holder: LockHolder) -> int | None:
-    """Create the lock with the name of its run; None if there is one already."""
-    try:
-        aggregate = compute.create_aggregate(cloud, LOCK)
-    except Refused as error:
-        if error.status != CONFLICT:
-            raise
-        return None
-    try:
-        _name(cloud, aggregate, holder)
-    except BaseException:
-        with contextlib.suppress(CloudError):
-            _delete(cloud, aggregate)
-        raise
-    return aggregate
-
-
 def _taken(cloud: Connection, holder: Callable[[], LockHolder], warn: Callable[[str], None], seconds: float) -> int:
     end = time.monotonic() + seconds
     while True:
-        with stopping(threading.Event()) as arrived:  # a lock that names no run would lock out all for a minute
-            aggregate = _created(cloud, holder())
-        if arrived and aggregate is not None:
-            with contextlib.suppress(CloudError):
-                _delete(cloud, aggregate)
-        for number in arrived:
-            signal.raise_signal(number)
+        aggregate = None
+        try:
+            with stopping(threading.Event()) as arrived, tolerating(CONFLICT):
+                aggregate = compute.create_aggregate(cloud, LOCK)
+                _name(cloud, aggregate, holder())
+            if arrived:
+                sys.exit(128 + arrived[0])
+        except BaseException:  # without a name, it would lock out every run for a minute
+            if aggregate is not None:
+                with contextlib.suppress(CloudError):
+                    _delete(cloud, aggregate)
+            raise
         if aggregate is not None:
             return aggregate
         if (present := compute.lock(cloud)) is None:

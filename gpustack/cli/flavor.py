@@ -22,6 +22,7 @@ from gpustack.cli.options import add_snapshot, explained, option, positive, rele
 from gpustack.cli.output import Table, table
 from gpustack.cli.sync import ApplyCommand, PlanCommand
 from gpustack.cloud.flavors import FlavorCloud, Sizes, readable
+from gpustack.cloud.identity import project_ids
 from gpustack.cloud.session import FORBIDDEN, tolerating
 from gpustack.fleet.cards import requested_gpus
 from gpustack.nova_options import releases
@@ -251,7 +252,7 @@ gpustack flavor create lab --alias K4200 --vcpus 8 --ram 32GiB --disk 40GiB --pr
             origin="hand",
         )
         cloud = self.cloud(parsed_args)
-        projects = answers(cloud, Questions(projects=frozenset(parsed_args.project))).projects
+        projects = project_ids(parsed_args.project, cloud.project)
         self.change(parsed_args, [creation(wanted.with_ids(projects), cloud.flavors())])
 
 
@@ -279,19 +280,15 @@ gpustack flavor set g1.k4200.2 --project research --remove-project teaching"""
         if not flavor.ours and not parsed_args.adopt:
             raise FlavorError(f"{flavor.name}: not created by gpustack", remedy="--adopt changes it nevertheless")
         specs = self._extra_specs(parsed_args, spec, flavor)
-        projects = frozenset((*parsed_args.project, *parsed_args.remove_project))
-        questions = Questions(
-            projects=projects, access=frozenset({flavor.id} if projects and not flavor.public else ())
-        )
-        learned = answers(cloud, questions)
+        ids = project_ids((*parsed_args.project, *parsed_args.remove_project), cloud.project)
         changes = Changes(
             set_specs=specs,
             unset_specs=frozenset(parsed_args.unset_property),
             description=parsed_args.description,
-            grant=frozenset(learned.projects[project] for project in parsed_args.project),
-            revoke=frozenset(learned.projects[project] for project in parsed_args.remove_project),
+            grant=frozenset(ids[project] for project in parsed_args.project),
+            revoke=frozenset(ids[project] for project in parsed_args.remove_project),
         )
-        operation = change(flavor, changes, learned.access.get(flavor.id))
+        operation = change(flavor, changes, cloud.access(flavor.id) if ids and not flavor.public else None)
         self.change(parsed_args, [operation] if operation is not None else [])
 
     def _extra_specs(self, parsed_args: argparse.Namespace, spec: Spec | None, flavor: PresentFlavor) -> dict[str, str]:

@@ -72,11 +72,7 @@ _RUNS: tuple[Column[HistoryEntry], ...] = (
 
 def _operations(record: RunRecord) -> tuple[Column[PlannedChange], ...]:
     """The columns of the operations of a run."""
-
-    def detail(change: PlannedChange) -> str:
-        end = record.ends.get(change.key)
-        return end.detail if end else ""
-
+    details = {key: end.detail for key, end in record.ends.items()}
     return (
         Column("Kind", lambda change: change.kind, "Kind"),
         Column("Object", lambda change: change.name, "Object"),
@@ -84,7 +80,7 @@ def _operations(record: RunRecord) -> tuple[Column[PlannedChange], ...]:
         Column("Seen", lambda change: change.seen, "Change", lambda c: "; ".join(difference(c.seen, c.wanted)) or " "),
         Column("Wanted", lambda change: change.wanted),
         Column("Result", lambda change: str(record.results.get(change.key, "not begun")), "Result"),
-        Column("Detail", detail, "Detail", lambda change: detail(change) or " "),
+        Column("Detail", lambda c: details.get(c.key, ""), "Detail", lambda c: details.get(c.key) or " "),
     )
 
 

@@ -3,7 +3,7 @@
 import argparse
 
 from gpustack.base.columns import Column
-from gpustack.base.text import listed, printable
+from gpustack.base.text import counted, listed, printable
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister
 from gpustack.cli.options import option
@@ -37,8 +37,7 @@ gpustack tenancy plan gpustack.yaml --exit-code -f json"""
         return {"superfluous": superfluous, "access": list(plan.access)}
 
     def show_summary(self, plan: CloudPlan) -> None:
-        count = len(plan.operations)
-        self.show(f"{count} operation{'s'[: count != 1]}" if count else "no changes")
+        self.show(counted(len(plan.operations), "operation") if plan.operations else "no changes")
         if plan.access:
             self.show("who may boot on a host, before → after:")
         for line in plan.access:

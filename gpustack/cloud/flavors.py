@@ -136,10 +136,7 @@ class FlavorCloud(Generic[F]):
         return len(listing(self._connection, "compute", path, "servers", doing, version=FLAVOR_SPECS))
 
     def project(self, name: str) -> str:
-        """Return the id of a project.
-
-        :param name: its id or name.
-        """
+        """Return the id of a project, by its id or name."""
         return identity.project_id(self._connection, name, self._lookup)
 
     def create(

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
@@ -139,3 +139,9 @@ def project_id(cloud: Connection, ref: str, lookup: Lookup | None = None) -> str
     :raises PlanError: as for :func:`project`.
     """
     return ref if is_id(ref) else project(cloud, ref, lookup).id
+
+
+def project_ids(refs: Iterable[str], find: Callable[[str], str]) -> dict[str, str]:
+    """The ids of projects, by their id or name; ``find`` looks one up, and is called for several at a time."""
+    known = sorted(set(refs))
+    return dict(zip(known, each(find, known), strict=True))

@@ -125,13 +125,6 @@ class LimitsCloud:
         with well_formed(doing):
             return next((_limit(entry, key) for entry in self._get(f"/{kind}s?{query}", doing)[f"{kind}s"]), None)
 
-    def projects_with(self, resource_class: str) -> frozenset[str]:
-        """Return the projects and domains with a limit of a class, as far as the user may see them: one request."""
-        query = urlencode({**self._of_nova, "resource_name": f"{CLASS}{resource_class}"})
-        with well_formed("list limits"):
-            entries, _complete = self._limits(f"/limits?{query}")
-            return frozenset(str(entry["project_id"] or entry["domain_id"]) for entry in entries)
-
     def own(self) -> tuple[Present, Project]:
         """Return the defaults and the limits of the project of the token, with its use: every user may."""
         with translated_errors("sign in"):

@@ -38,10 +38,6 @@ class Keystone:
     def find(self, resource_class: str, project: str | None) -> Limit | None:
         return self.limits.get(f"{project} {resource_class}")
 
-    def projects_with(self, resource_class: str) -> frozenset[str]:
-        limits = self.limits.values()
-        return frozenset(found.project for found in limits if found.project and found.resource_class == resource_class)
-
     def create(self, resource_class: str, project: str | None, limit: int, description: str) -> None:
         key = f"{project} {resource_class}"
         _require(key not in self.limits and (project is None or f"None {resource_class}" in self.limits))

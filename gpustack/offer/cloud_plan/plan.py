@@ -4,15 +4,14 @@ import functools
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar, cast
+from typing import TypeVar
 
 from gpustack.base.by_key import by_key
 from gpustack.base.errors import SpecError
 from gpustack.base.findings import Finding
 from gpustack.changes.change import CloudChange
 from gpustack.cloud import Connection
-from gpustack.cloud.flavors import FlavorCloud
-from gpustack.cloud.identity import Lookup
+from gpustack.cloud.identity import Lookup, project_ids
 from gpustack.cloud.image import ImageCloud
 from gpustack.cloud.limits import LimitsCloud
 from gpustack.cloud.limits import Present as PresentLimits
@@ -36,7 +35,7 @@ from gpustack.offer.quota.compare import Check, QuotaPlan, differing, enforced, 
 from gpustack.offer.quota.compare import compare as compare_limits
 from gpustack.offer.quota.desired import class_of
 from gpustack.offer.quota.desired import wanted as wanted_limits
-from gpustack.offer.tenancy import cloud as tenancy_cloud
+from gpustack.offer.tenancy.cloud import present as present_tenancy
 from gpustack.offer.tenancy.compare import TenancyPlan, guarded
 from gpustack.offer.tenancy.compare import compare as compare_tenancy
 from gpustack.offer.tenancy.model import Present as PresentTenancy
@@ -131,17 +130,6 @@ def plan(connection: Connection, spec: Spec, groups: frozenset[str], choices: Cl
     return _Planning(connection, spec, choices).plan(groups)
 
 
-class _ReadOnce:
-    """Nova's flavors; the list of projects of each is read once."""
-
-    def __init__(self, flavors: FlavorCloud[PresentFlavor]) -> None:
-        self._flavors = flavors
-        self.access = functools.cache(flavors.access)
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the other requests
-        return getattr(self._flavors, name)
-
-
 @dataclass
 class _Planning:
     """A plan in the making, with what was read so far."""
@@ -161,7 +149,8 @@ class _Planning:
     def __post_init__(self) -> None:
         self.keystone = LimitsCloud(self.connection)
         self.lookup: Lookup = functools.cache(self.keystone.projects)
-        self.api = cast("FlavorCloud[PresentFlavor]", _ReadOnce(present_flavors(self.connection, self.lookup)))
+        self.api = present_flavors(self.connection, self.lookup)
+        self.api.access = functools.cache(self.api.access)  # type: ignore[method-assign] # each list is read once
 
     def plan(self, groups: frozenset[str]) -> CloudPlan:
         flavors = self._flavors() if "flavors" in groups else None
@@ -223,9 +212,10 @@ class _Planning:
 
     def _tenancy(self, flavors: FlavorPlan | None) -> TenancyPlan:
         tenancy = self.spec.tenancy
-        self.projects = tenancy_cloud.projects(self.connection, tenancy, self.lookup)
+        reserved = tenancy.aggregates.values() if tenancy else ()
+        self.projects = project_ids((project for entry in reserved for project in entry.projects), self.api.project)
         trait = tenancy.trait if tenancy else DEFAULT_TRAIT
-        self.nodes = tenancy_cloud.present(self.connection, trait, flavors=self._present())
+        self.nodes = present_tenancy(self.connection, trait, flavors=self._present())
         desired = self.desired = wanted_tenancy(self.spec, self.nodes.nodes, self.projects)
         later = flavor_plans.resulting(self._present(), flavors.operations if flavors else ())
         self.lists = {**dict(self._marked()), **self.lists}

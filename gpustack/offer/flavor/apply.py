@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from gpustack.base.errors import FlavorError
 from gpustack.base.text import counted
 from gpustack.cloud.flavors import FlavorCloud
+from gpustack.cloud.identity import project_ids
 from gpustack.cloud.session import each
 from gpustack.offer.flavor.compare import Answers, FlavorChoices, FlavorPlan, Questions, compare, questions
 from gpustack.offer.flavor.flavors import PresentFlavor, WantedFlavor
@@ -28,8 +29,7 @@ def plan(
     :raises PlanError: if a project that may use a flavor does not exist.
     """
     present = api.flavors() if present is None else present
-    named = frozenset(project for flavor in wanted for project in flavor.access or ())
-    ids = answers(api, Questions(projects=named)).projects
+    ids = project_ids((project for flavor in wanted for project in flavor.access or ()), api.project)
     wanted = [flavor.with_ids(ids) for flavor in wanted]
     return compare(wanted, present, choices, answers(api, questions(wanted, present, choices)))
 
@@ -55,11 +55,10 @@ def answers(api: Flavors, questions: Questions) -> Answers:
 
     :raises CloudError: if a question cannot be answered.
     """
-    access, users, projects = map(sorted, (questions.access, questions.users, questions.projects))
+    access, users = map(sorted, (questions.access, questions.users))
     return Answers(
         access=dict(zip(access, each(api.access, access), strict=True)),
         users=dict(zip(users, each(api.users, users), strict=True)),
-        projects=dict(zip(projects, each(api.project, projects), strict=True)),
     )
 
 

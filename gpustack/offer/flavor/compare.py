@@ -35,12 +35,10 @@ class Questions:
 
     :ivar access: ids of flavors whose project list is needed.
     :ivar users: ids of flavors whose instances must be counted.
-    :ivar projects: ids or names of projects whose id is needed; :func:`compare` takes flavors with ids.
     """
 
     access: frozenset[str] = frozenset()
     users: frozenset[str] = frozenset()
-    projects: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,12 +47,10 @@ class Answers:
 
     :ivar access: ids of projects, by flavor id.
     :ivar users: number of instances, by flavor id.
-    :ivar projects: project ids, by id or name.
     """
 
     access: Mapping[str, frozenset[str]] = field(default_factory=dict)
     users: Mapping[str, int] = field(default_factory=dict)
-    projects: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,10 +159,9 @@ def _differences(flavor: WantedFlavor, current: PresentFlavor) -> list[str]:
 
 
 def _access_in_doubt(flavor: WantedFlavor, current: PresentFlavor, choices: FlavorChoices) -> bool:
-    if flavor.access is None:
-        return False
     # A flavor that is adopted may have the mark of an earlier time.
-    return choices.check_access or not current.ours or current.extra_specs.get(ACCESS) != access_mark(flavor.access)
+    known = current.ours and not choices.check_access and current.extra_specs.get(ACCESS)
+    return flavor.access is not None and known != access_mark(flavor.access)
 
 
 def _create(flavor: WantedFlavor, *, why: str) -> CreateFlavor:

@@ -18,11 +18,16 @@ class FlavorOperation(Operation):
     :ivar flavor: the flavor after the operation; of a deletion, the flavor with all data that are lost.
     """
 
+    sign: ClassVar[str] = "+"
     flavor: PresentFlavor
 
     @property
     def name(self) -> str:
         return self.flavor.name
+
+    def details(self) -> list[str]:
+        """Return the extra specs that are created or lost, one for each line, without the mark."""
+        return [f"{self.sign} {key} = {value}" for key, value in _shown(self.flavor.extra_specs)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,10 +41,6 @@ class CreateFlavor(FlavorOperation):
 
     def describe(self) -> str:
         return f"create {self.name} ({self.flavor.sizes}; {_who(self.flavor)})"
-
-    def details(self) -> list[str]:
-        """Return the extra specs without the mark, one for each line."""
-        return [f"+ {key} = {value}" for key, value in _shown(self.flavor.extra_specs)]
 
     def to_dict(self) -> dict[str, object]:
         known: dict[str, object] = {"kind": self.kind, "why": self.why, "name": self.name, "id": self.flavor.id or None}
@@ -113,14 +114,11 @@ class DeleteFlavor(FlavorOperation):
     """
 
     kind: ClassVar[str] = "delete_flavor"
+    sign: ClassVar[str] = "-"
     force: bool = False
 
     def describe(self) -> str:
         return f"delete {self.name} ({self.flavor.sizes})"
-
-    def details(self) -> list[str]:
-        """Return the extra specs that are lost, one for each line."""
-        return [f"- {key} = {value}" for key, value in _shown(self.flavor.extra_specs)]
 
     def to_dict(self) -> dict[str, object]:
         return {"kind": self.kind, "why": self.why, **self.flavor.to_dict()}

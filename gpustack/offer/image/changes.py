@@ -98,8 +98,7 @@ def _wanted(pair: Pair) -> dict[str, str]:
     image, wanted = pair.image, {}
     if pair.flavors and not image.properties.get(MACHINE_TYPE) and all(is_x86(image, needs) for needs in pair.flavors):
         wanted[MACHINE_TYPE] = "q35"
-    declared = (image.os_type or "").lower() == WINDOWS or any(needs.windows for needs in pair.flavors)
-    if declared:
+    if (image.os_type or "").lower() == WINDOWS or any(needs.windows for needs in pair.flavors):
         wanted[OS_TYPE] = WINDOWS
     problems = {problem.code for needs in pair.flavors for problem in guest_problems(image, needs)}
     if Code.HYPERVISOR_VISIBLE in problems:

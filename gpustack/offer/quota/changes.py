@@ -17,8 +17,6 @@ from gpustack.cloud.limits import Limit, LimitsCloud
 from gpustack.cloud.placement import DEVICE_CLASSES
 from gpustack.offer.quota.shares import description_of
 
-_SHOWN = 8
-
 
 @dataclass(frozen=True, kw_only=True)
 class LimitChange(CloudChange):
@@ -87,10 +85,10 @@ class LimitChange(CloudChange):
         """Keystone keeps a default as long as projects have limits of their own."""
         if not self.of_default or self.seen is None:
             return ""
-        name = self.about["resource_class"]
-        gone = (change.about for change in made if isinstance(change, LimitChange) and change.wanted is None)
-        left = sorted(api.projects_with(name) - {about["project"] for about in gone if about["resource_class"] == name})
-        return f"projects have limits of their own: {listed(left, _SHOWN)}" if left else ""
+        deleted = {_place(other) for other in made if isinstance(other, LimitChange) and other.wanted is None}
+        name, limits = self.about["resource_class"], api.present().limits
+        left = [str(of.project) for of in limits if of.resource_class == name and (name, of.project) not in deleted]
+        return f"projects have limits of their own: {listed(left, 8)}" if left else ""
 
     def carry_out(self, api: LimitsCloud) -> str:
         name, project = self.about["resource_class"], self.about["project"] or None

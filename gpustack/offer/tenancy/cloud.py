@@ -1,11 +1,9 @@
 """The state of a cloud that tenancy compares."""
 
 from gpustack.cloud import Connection, compute, placement
-from gpustack.cloud.identity import Lookup, project_id
 from gpustack.cloud.servers import listing
 from gpustack.offer.flavor.flavors import PresentFlavor
 from gpustack.offer.tenancy.model import MARK, Present, is_ours
-from gpustack.spec.tenancy import Tenancy
 
 
 def present(connection: Connection, trait: str, *, flavors: tuple[PresentFlavor, ...] | None = None) -> Present:
@@ -28,14 +26,3 @@ def present(connection: Connection, trait: str, *, flavors: tuple[PresentFlavor,
         flavors=flavors or (),
         servers=() if flavors is None else listing(connection).servers,
     )
-
-
-def projects(connection: Connection, tenancy: Tenancy | None, lookup: Lookup | None = None) -> dict[str, str]:
-    """Return the ids of the projects that a spec names.
-
-    :param lookup: finds projects; None to ask Keystone.
-    :raises PlanError: if no project, or more than one, has a name.
-    """
-    entries = tenancy.aggregates.values() if tenancy else ()
-    names = dict.fromkeys(name for entry in entries for name in entry.projects)
-    return {name: project_id(connection, name, lookup) for name in names}

@@ -45,8 +45,7 @@ def compare(wanted: Wanted, present: Present, *, prune: bool = False) -> Tenancy
     :param prune: whether to remove the aggregates and traits of an earlier spec.
     """
     by_name = {aggregate.name: aggregate for aggregate in present.aggregates}
-    foreign = [_foreign(by_name[entry.name]) for entry in wanted.aggregates if is_foreign(by_name.get(entry.name))]
-    if foreign:
+    if foreign := [_foreign(by_name[of.name]) for of in wanted.aggregates if is_foreign(by_name.get(of.name))]:
         return TenancyPlan(operations=(), findings=tuple(foreign))
     names = {entry.name for entry in wanted.aggregates}
     others = [aggregate for aggregate in present.aggregates if is_ours(aggregate) and aggregate.name not in names]
@@ -194,8 +193,7 @@ def _isolated(entry: WantedAggregate, aggregate: Aggregate | None, trait: str) -
     before = aggregate.metadata if aggregate else {}
     name = f"{TRAIT}{trait}"
     if entry.isolated and before.get(name) != REQUIRED:
-        why = "the hosts refuse ordinary instances"
-        yield MetadataChange.of(entry.name, {name: REQUIRED}, before, why)
+        yield MetadataChange.of(entry.name, {name: REQUIRED}, before, "the hosts refuse ordinary instances")
 
 
 def guarded(

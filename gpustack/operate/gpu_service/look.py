@@ -40,8 +40,9 @@ def look(cloud: Connection, fleet: Fleet, host: str, address: str, given: Given,
     parent = (gpu.parent if gpu else "") or (function.physical_function if function else None)
     card = facts.functions.get(parent or address) if facts else None
     entries = by_machine(given.spec.out_of_service if given.spec else ())
-    serial = card.serial if card else None
-    entry = entry_of(entries, names, address, serial) or (entry_of(entries, names, parent) if parent else None)
+    entry = entry_of(entries, names, address, card.serial if card else None) or (
+        entry_of(entries, names, parent) if parent else None
+    )
     # The provider of virtual functions is that of their card, which the fleet lists if there are no rows.
     counted = gpu or next((of for of in here if parent and of.address == parent), None)
     inventory = placement.inventory(cloud, counted.provider) if counted and counted.provider else None

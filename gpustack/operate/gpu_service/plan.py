@@ -26,8 +26,6 @@ from gpustack.fleet.model import MDEV, Gpu, Holder, State
 from gpustack.operate.gpu_service.changes import reservation
 from gpustack.spec.model import OutOfService
 
-_SHOWN = 16
-
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
@@ -167,9 +165,8 @@ def disable(seen: Seen, reason: str, since: str, *, close: bool | None = None) -
         instances off the GPU.
     :raises PlanError: if the reasons for the closed host do not fit.
     """
-    reserve = seen.reservable
     kept = seen.gpu is not None and seen.gpu.dev_type == MDEV and seen.reserved and close is False
-    certain = reserve and (bool(seen.scheduled) or kept)  # the operator has waited for nova-compute
+    certain = seen.reservable and (bool(seen.scheduled) or kept)  # the operator has waited for nova-compute
     closed = not seen.gone and (close if close is not None else not certain or seen.closed)
     key, left = gpu_reason(seen.address), seen.reasons
     operations: list[CloudChange] = []
@@ -178,7 +175,7 @@ def disable(seen: Seen, reason: str, since: str, *, close: bool | None = None) -
         why = "no other means certainly keeps new instances off the GPU before the restart"
         operations.append(reason_change(seen.service, key, reason, close=True, why=why))
         left = left.plus(key, reason)
-    if reserve and not seen.reserved and seen.inventory is not None:
+    if seen.reservable and not seen.reserved and seen.inventory is not None:
         operations.append(reservation(seen.place, seen.inventory, seen.inventory.totals, why=reason))
     if seen.closed and not closed and not close and (seen.gone or certain):
         why = "Nova does not offer the GPU any more" if seen.gone else "the reservation keeps new instances off"
@@ -204,7 +201,7 @@ def _protection(seen: Seen, *, reserved: bool, closed: bool) -> Protection:
     means = [f"the reservation in Placement ({by})"] if reserved else []
     means += [f"the closed host: nova-compute of {seen.host} is disabled (gpustack)"] if closed else []
     kept = "; ".join(means)
-    others = f"GPUs {listed(seen.others, _SHOWN)}; " if seen.others else ""
+    others = f"GPUs {listed(seen.others, 16)}; " if seen.others else ""
     excluded = "device_spec without the GPU, if you installed it before (steps below)"
     return Protection(
         now="the instance that has it" if seen.in_use else kept,

@@ -28,9 +28,8 @@ def run(tmp_path: Path, text: str, command: str, *options: str) -> int:
     spec.write_text(text)
     with (
         mock.patch("gpustack.cloud.session.connect"),
-        mock.patch("gpustack.offer.tenancy.cloud.present", return_value=PRESENT),
+        mock.patch("gpustack.offer.cloud_plan.plan.present_tenancy", return_value=PRESENT),
         mock.patch("gpustack.cli.tenancy.present", return_value=PRESENT),
-        mock.patch("gpustack.offer.tenancy.cloud.projects", return_value={}),
         mock.patch("gpustack.offer.cloud_plan.plan.present_flavors") as flavors,
     ):
         flavors.return_value.flavors.return_value = ()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpustack.base.errors import CloudError, PlanError
-from gpustack.cloud.identity import Names, Project, distinct, names, project, project_id, projects
+from gpustack.cloud.identity import Names, Project, distinct, names, project, project_id, project_ids, projects
 from support.fleet_cloud import StandIn
 
 VICTIM, FORGER = "a" * 32, "b" * 32
@@ -76,3 +76,21 @@ def test_keystone_lists_a_thousand_projects_at_a_time() -> None:
     cloud = StandIn(answers).connection
     assert [found.name for found in projects(cloud)] == ["a", "b"]
     assert names(cloud, "projects", {VICTIM, FORGER}) == Names(names={VICTIM: "a", FORGER: "b"})
+
+
+def test_each_project_is_looked_up_once() -> None:
+    asked: list[str] = []
+
+    def find(name: str) -> str:
+        asked.append(name)
+        return f"id-{name}"
+
+    assert project_ids(["y", "x", "y"], find) == {"x": "id-x", "y": "id-y"}
+    assert sorted(asked) == ["x", "y"]
+    assert project_ids([], find) == {}
+
+
+def test_a_project_that_keystone_lacks_is_an_error() -> None:
+    connection = StandIn({"identity /projects": (200, {"projects": []})}).connection
+    with pytest.raises(PlanError, match="no project is called 'x'"):
+        project_ids(["x"], lambda name: project_id(connection, name))

@@ -47,10 +47,6 @@ class Keystone:
     def find(self, resource_class: str, project: str | None) -> Limit | None:
         return self.limits.get(f"{project} {resource_class}")
 
-    def projects_with(self, resource_class: str) -> frozenset[str]:
-        limits = self.limits.values()
-        return frozenset(found.project for found in limits if found.project and found.resource_class == resource_class)
-
     def projects(self, name: str) -> tuple[Project, ...]:
         return (Project(id="p1", name=name),)
 

@@ -6,13 +6,10 @@ from typing import Any
 
 import pytest
 
-from gpustack.base.errors import PlanError
 from gpustack.cloud.flavors import Sizes
-from gpustack.cloud.identity import Project
 from gpustack.offer.flavor.flavors import PresentFlavor
-from gpustack.offer.tenancy.cloud import present, projects
+from gpustack.offer.tenancy.cloud import present
 from gpustack.offer.tenancy.model import MARK
-from gpustack.spec.tenancy import GpuAggregate, Tenancy
 from support.fleet_cloud import StandIn
 
 NODE = {
@@ -60,25 +57,3 @@ def test_the_traits_of_this_and_earlier_specs_are_read(flavors: tuple[PresentFla
     assert found.flavors == (flavors or ())
     assert [server.name for server in found.servers] == ([] if flavors is None else ["web"])
     assert any("/servers" in line for line in stand_in.requests) is (flavors is not None)
-
-
-TENANCY = Tenancy(aggregates={"a": GpuAggregate(projects=("x", "y")), "b": GpuAggregate(projects=("y",))})
-
-
-def test_each_project_is_looked_up_once() -> None:
-    asked: list[str] = []
-
-    def lookup(name: str) -> tuple[Project, ...]:
-        asked.append(name)
-        return (Project(id=f"id-{name}", name=name),)
-
-    connection = StandIn().connection
-    assert projects(connection, TENANCY, lookup) == {"x": "id-x", "y": "id-y"}
-    assert asked == ["x", "y"]
-    assert projects(connection, None, lookup) == {}
-
-
-def test_a_project_that_keystone_lacks_is_an_error() -> None:
-    stand_in = StandIn({"identity /projects": (200, {"projects": []})})
-    with pytest.raises(PlanError, match="no project is called 'x'"):
-        projects(stand_in.connection, TENANCY)
