@@ -41,8 +41,7 @@ class ReasonChange(CloudChange):
         return self.about["reason"] in closed.reasons_of(closed.service_of(api, self.about["host"])).own
 
     def carry_out(self, api: Connection) -> str:
-        text = self.about["text"] if self.wanted else None
-        closed.set_reason(api, self.about["host"], self.about["reason"], text)
+        closed.set_reason(api, self.about["host"], self.about["reason"], self.about["text"] if self.wanted else None)
         return ""
 
     def permitted(self) -> str:

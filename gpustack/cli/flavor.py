@@ -203,8 +203,7 @@ def _numa_policy(spec: Spec | None, flavor: PresentFlavor) -> str | None:
     affinity = flavor.extra_specs.get(AFFINITY)
     if affinity is not None or spec is None:
         return affinity
-    policies = [spec.models[model].numa_policy for model in _models(spec, flavor.gpus)]
-    return next((policy for policy in policies if policy), None)
+    return next((policy for model in _models(spec, flavor.gpus) if (policy := spec.models[model].numa_policy)), None)
 
 
 _mib, _gib = explained(partial(amount, unit="MiB")), explained(partial(amount, unit="GiB"))

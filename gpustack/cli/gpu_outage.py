@@ -61,8 +61,9 @@ class _OutageCommand(FleetCommand, ChangeCommand):
 
     def _look(self, parsed_args: argparse.Namespace, *, force: bool) -> Seen:
         fleet = self.read(parsed_args, Detail.HOLDERS, frozenset({parsed_args.host}))
-        cloud = self.connection(parsed_args)
-        seen = look(cloud, fleet, parsed_args.host, parsed_args.address, self._given, force=force)
+        seen = look(
+            self.connection(parsed_args), fleet, parsed_args.host, parsed_args.address, self._given, force=force
+        )
         places, changes = (seen.place, seen.host), unenforced(fleet)  # what this command is about to change
         findings = (entry for entry in fleet.findings if entry.place in places and entry not in changes)
         self._fleet = replace(fleet, findings=tuple(findings))
@@ -106,9 +107,8 @@ class GpuDisableCommand(_OutageCommand):
     If Nova schedules by Placement's devices, reserves the GPU, also while an instance has it. Otherwise, closes the
     host (disables nova-compute) until the GPU is excluded. If it is unknown how Nova schedules, does both;
     --config-file and --spec show it. For a virtual function that is a PCI device, closes the host unless its card is
-    reserved: Placement counts the virtual functions of a card together. Prints what keeps new instances off, the lines
-    for the spec and the remaining steps. Run it again after each step: it reports whether Nova still has the GPU. `gpu
-    enable` reverts it.
+    reserved: Placement counts by card. Prints what keeps new instances off, the lines for the spec and the remaining
+    steps. Run it again after each step: it reports whether Nova still has the GPU. `gpu enable` reverts it.
     """
 
     epilog = """\

@@ -54,8 +54,7 @@ class ReclaimCommand(OpenStackCommand):
         with counting(self, "reading instances") as progress:
             self._known = self._reader.candidates(progress)
         now = datetime.now(UTC).replace(tzinfo=None)
-        decisions = decide(self._known.entries, self._rules, now)
-        decisions = (*decisions, *held(self._known.held, self._rules, now))
+        decisions = (*decide(self._known.entries, self._rules, now), *held(self._known.held, self._rules, now))
         only = parsed_args.instance
         self._decisions = [entry for entry in decisions if not only or entry.server.id in only]
 

@@ -133,11 +133,7 @@ def distinct(names: Mapping[str, str]) -> Callable[[str], str]:
 
 
 def project_id(cloud: Connection, ref: str, lookup: Lookup | None = None) -> str:
-    """Return the id of a project; an id is not looked up.
-
-    :param lookup: as for :func:`project`.
-    :raises PlanError: as for :func:`project`.
-    """
+    """Return the id of a project, as :func:`project`; an id is not looked up."""
     return ref if is_id(ref) else project(cloud, ref, lookup).id
 
 

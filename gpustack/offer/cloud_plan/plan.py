@@ -4,13 +4,14 @@ import functools
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 from gpustack.base.by_key import by_key
 from gpustack.base.errors import SpecError
 from gpustack.base.findings import Finding
 from gpustack.changes.change import CloudChange
 from gpustack.cloud import Connection
+from gpustack.cloud.flavors import FlavorCloud
 from gpustack.cloud.identity import Lookup, project_ids
 from gpustack.cloud.image import ImageCloud
 from gpustack.cloud.limits import LimitsCloud
@@ -130,6 +131,17 @@ def plan(connection: Connection, spec: Spec, groups: frozenset[str], choices: Cl
     return _Planning(connection, spec, choices).plan(groups)
 
 
+class _ReadOnce:
+    """Nova's flavors; the list of projects of each is read once."""
+
+    def __init__(self, flavors: FlavorCloud[PresentFlavor]) -> None:
+        self._flavors = flavors
+        self.access = functools.cache(flavors.access)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the other requests
+        return getattr(self._flavors, name)
+
+
 @dataclass
 class _Planning:
     """A plan in the making, with what was read so far."""
@@ -149,8 +161,7 @@ class _Planning:
     def __post_init__(self) -> None:
         self.keystone = LimitsCloud(self.connection)
         self.lookup: Lookup = functools.cache(self.keystone.projects)
-        self.api = present_flavors(self.connection, self.lookup)
-        self.api.access = functools.cache(self.api.access)  # type: ignore[method-assign] # each list is read once
+        self.api = cast("FlavorCloud[PresentFlavor]", _ReadOnce(present_flavors(self.connection, self.lookup)))
 
     def plan(self, groups: frozenset[str]) -> CloudPlan:
         flavors = self._flavors() if "flavors" in groups else None
@@ -267,10 +278,8 @@ class _Planning:
 
     def _checks(self, what: Callable[[CountedBy, Release, Placement], Iterable[_Check]]) -> tuple[_Check, ...]:
         """What Nova checks, or does not check, against the limits of the spec."""
-        spec = self.spec
-        if not spec.quotas:
-            return ()
-        return tuple(what(spec.quotas.count, self.choices.release, wanted_stage(spec)))
+        quotas = self.spec.quotas
+        return tuple(what(quotas.count, self.choices.release, wanted_stage(self.spec))) if quotas else ()
 
     def _state(self) -> AccessState:
         """The state that decides about access, as far as it was read."""

@@ -87,10 +87,9 @@ class Seen:
     @property
     def reserved_for(self) -> str:
         """Who reserved units of the GPU for another reason; empty if nobody did."""
-        if self.card and self.reserved_by:
-            return f"{self.reserved_by} for its card"
-        held = self.inventory is not None and any(self.inventory.reserved.values()) and self.reserved_by is None
-        return ("Nova, for one-time use" if self.one_time_use else "somebody else") if held else ""
+        if self.reserved_by or self.inventory is None or not any(self.inventory.reserved.values()):
+            return f"{self.reserved_by} for its card" if self.card and self.reserved_by else ""
+        return "Nova, for one-time use" if self.one_time_use else "somebody else"
 
     @property
     def reasons(self) -> Reasons:
