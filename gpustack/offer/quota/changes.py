@@ -82,8 +82,8 @@ class LimitChange(CloudChange):
         return None if found is None else found.limit
 
     def obstacle(self, api: LimitsCloud, made: Sequence[CloudChange]) -> str:
-        """Keystone keeps a default as long as projects have limits of their own."""
-        if not self.of_default or self.seen is None:
+        """Keystone keeps a default as long as projects have limits; a plan knows them, an undo may be much later."""
+        if not (self.recorded and self.of_default) or self.seen is None:
             return ""
         deleted = {_place(other) for other in made if isinstance(other, LimitChange) and other.wanted is None}
         name, limits = self.about["resource_class"], api.present().limits

@@ -166,7 +166,8 @@ def test_a_default_stays_while_projects_have_limits(wanted: int | None) -> None:
     assert results(changes, {"limit": keystone}) == ["done"] * 4
     keystone.create(A, "p2", 3, "")
     undo = [
-        replace(c, wanted=wanted if c.name == "default limit for a100" else c.wanted) for c in reversed_order(changes)
+        replace(c, recorded=True, wanted=wanted if c.name == "default limit for a100" else c.wanted)
+        for c in reversed_order(changes)
     ]
     for journal_ in (None, NoJournal()):  # the preview and the run
         *_, outcome = sorted(
