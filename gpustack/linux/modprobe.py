@@ -25,7 +25,13 @@ from gpustack.base.by_key import by_key
 from gpustack.linux.cmdline import Argument, CommandLine, argument, canonical, same_name
 from gpustack.linux.drivers import IDS_ARGUMENTS
 
-DIRECTORIES = tuple(f"{base}/modprobe.d" for base in ("/etc", "/run", "/usr/local/lib", "/usr/lib", "/lib"))
+DIRECTORIES = (
+    "/etc/modprobe.d",
+    "/run/modprobe.d",
+    "/usr/local/lib/modprobe.d",
+    "/usr/lib/modprobe.d",
+    "/lib/modprobe.d",
+)
 _COMMANDS = frozenset({"alias", "blacklist", "install", "options", "remove", "softdep", "weakdep"})
 
 

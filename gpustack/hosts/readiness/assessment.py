@@ -98,8 +98,12 @@ def describe_uses(function: Function) -> Iterator[str]:
 
 PREPARATION = frozenset(
     {
-        *(Code.IOMMU_INACTIVE, Code.NO_INTERRUPT_REMAPPING, Code.BOUND_TO_HOST_DRIVER, Code.BOUND_TO_NO_DRIVER),
-        *(Code.BOOT_FRAMEBUFFER, Code.GPU_NOT_YET_BOUND),
+        Code.IOMMU_INACTIVE,
+        Code.NO_INTERRUPT_REMAPPING,
+        Code.BOUND_TO_HOST_DRIVER,
+        Code.BOUND_TO_NO_DRIVER,
+        Code.BOOT_FRAMEBUFFER,
+        Code.GPU_NOT_YET_BOUND,
     }
 )
 """Codes with a severity below ``error`` that also prevent passthrough, until the host is prepared."""

@@ -11,8 +11,13 @@ from .stream import CHUNK, InitramfsError, Stream
 # fnmatch patterns for paths without their leading slash; * matches slashes too. In initramfs-tools, ORDER files list
 # the scripts to run and conf/modules the modules to load; dracut stores kernel arguments in etc/cmdline.d.
 WANTED = (
-    *("etc/modprobe.d/*", "etc/modules-load.d/*", "etc/modules", "conf/modules"),
-    *("etc/cmdline.d/*", "scripts/*/ORDER", "*gpustack*"),
+    "etc/modprobe.d/*",
+    "etc/modules-load.d/*",
+    "etc/modules",
+    "conf/modules",
+    "etc/cmdline.d/*",
+    "scripts/*/ORDER",
+    "*gpustack*",
 )
 
 

@@ -128,13 +128,16 @@ def processes(host: HostRoot, nodes: Dict[str, Set[str]]) -> Tuple[Dict[str, Lis
 def instance(host: HostRoot, process: str) -> Optional[str]:
     """The instance that a process of QEMU runs, by the name and the UUID of its domain; ``None`` without a UUID."""
     arguments = (host.text(f"/proc/{process}/cmdline") or "").split("\0")
-    name, uuid = (
-        arguments[arguments.index(option) + 1] if option in arguments[:-1] else "" for option in ("-name", "-uuid")
-    )
+    name, uuid = (argument_after(option, arguments) for option in ("-name", "-uuid"))
     guest = _GUEST.fullmatch(name)
     if not _UUID.fullmatch(uuid):
         return None
     return f"instance {uuid}" + (f" ({guest.group(1)})" if guest else "")
+
+
+def argument_after(option: str, arguments: List[str]) -> str:
+    """The argument after an option; empty if there is none."""
+    return arguments[arguments.index(option) + 1] if option in arguments[:-1] else ""
 
 
 def consoles(host: HostRoot, functions: List[Dict[str, Any]]) -> Iterator[Tuple[str, str]]:

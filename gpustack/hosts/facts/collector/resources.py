@@ -123,7 +123,7 @@ def access_control(host: HostRoot, path: str, vendor: str, product: str) -> Dict
             offset = extended_capability(read, ACS_CAPABILITY)
             if offset is None:
                 return "read"
-            wide = vendor == "8086" and any(first <= product <= last for first, last in _WIDE_REGISTERS)
+            wide = is_sunrise_point(vendor, product)
             size = 4 if wide else 2
             pieces = (read(offset + 4, size), read(offset + 4 + size, size))
         except ValueError as error:
@@ -142,5 +142,9 @@ def access_control(host: HostRoot, path: str, vendor: str, product: str) -> Dict
     return registers
 
 
-# The root ports with ACS registers of four bytes (kernel: pci_quirk_intel_spt_pch_acs_match).
+def is_sunrise_point(vendor: str, product: str) -> bool:
+    """Whether a root port has ACS registers of four bytes (kernel: ``pci_quirk_intel_spt_pch_acs_match``)."""
+    return vendor == "8086" and any(first <= product <= last for first, last in _WIDE_REGISTERS)
+
+
 _WIDE_REGISTERS = (("a110", "a11f"), ("a167", "a16a"), ("a290", "a29f"), ("a2e7", "a2ee"), ("9d10", "9d1b"))

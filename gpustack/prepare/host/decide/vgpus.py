@@ -72,9 +72,7 @@ def findings(host: Host, entry: Shared, vgpu: Vgpu) -> Iterator[Finding]:
     place, reason = host.at(entry.address), fault(host, entry, vgpu)
     if reason is not None and not needs_boot(host, entry, vgpu):
         yield finding(Code.VGPU_CARD_LEFT_OUT, place=place, wanted=f"model {entry.model}", reason=reason)
-    # Older facts do not show libvirt, nor that it is in a container.
-    has_libvirt = not {"libvirtd", "virtqemud"}.isdisjoint(host.boot.tools)
-    if framework(host, entry.function) == "mdev" and has_libvirt and "mdevctl" not in host.boot.tools:
+    if framework(host, entry.function) == "mdev" and _lacks_mdevctl(host):
         yield finding(Code.MDEVCTL_MISSING, place=host.hostname)
     parts = _functions(host, entry)
     used = {d.uuid: d.user for part in parts for d in part.mediated_devices if d.user not in (None, USER_UNKNOWN)}
@@ -82,6 +80,11 @@ def findings(host: Host, entry: Shared, vgpu: Vgpu) -> Iterator[Finding]:
     foreign += [f"{path} (mdevctl starts it at boot)" for path in defined(host, {part.address for part in parts})]
     if foreign:
         yield finding(Code.MEDIATED_DEVICES_OF_OTHERS, place=place, devices=listed(foreign, _SHOWN))
+
+
+def _lacks_mdevctl(host: Host) -> bool:
+    """Whether libvirt is installed without mdevctl. Older facts do not show it, nor does libvirt in a container."""
+    return "mdevctl" not in host.boot.tools and not {"libvirtd", "virtqemud"}.isdisjoint(host.boot.tools)
 
 
 def defined(host: Host, parents: set[str]) -> Iterator[str]:

@@ -47,11 +47,7 @@ def plan_entries(host: Host, wanted: tuple[str, ...]) -> Entries:
     """
     recorded = record.recorded(host)
     needs = {path: _lacking(record.value_of(path, text), wanted) for path, text in record.plain(host).items()}
-    edits = {
-        path: OwnedFile(content=content, mode=host.files[path].mode, why="kernel arguments of kernels to come")
-        for path in needs
-        if (content := record.with_added(host, path, needs[path])) is not None
-    }
+    edits = {path: edit for path in needs if (edit := _edit(host, path, needs[path])) is not None}
     lines = record.in_entries(host, without=recorded.get(ENTRIES, ()))
     needs[ENTRIES] = tuple(a for a in wanted if any(not fulfils(line, a) for line in lines.values()))
     first = next(iter(lines.values()), None)
@@ -81,6 +77,13 @@ def plan_entries(host: Host, wanted: tuple[str, ...]) -> Entries:
 def _lacking(value: str | None, wanted: tuple[str, ...]) -> tuple[str, ...]:
     line = CommandLine(text=value or "")
     return tuple(a for a in wanted if not fulfils(line, a))
+
+
+def _edit(host: Host, path: str, needed: tuple[str, ...]) -> OwnedFile | None:
+    """The file with the arguments added; None if no line of it can contain them."""
+    if (content := record.with_added(host, path, needed)) is None:
+        return None
+    return OwnedFile(content=content, mode=host.files[path].mode, why="kernel arguments of kernels to come")
 
 
 def _file_findings(

@@ -326,8 +326,11 @@ def give_back(host: Host) -> Outcome:
 
 _CODES = frozenset(
     {
-        *(Code.ARGUMENT_CONFLICTS, Code.IDS_CONFLICT, Code.NEEDED_MODULE_DISABLED),
-        *(Code.SCRIPT_TOUCHES_DEVICES, Code.DRIVERCTL_CONFLICTS),
+        Code.ARGUMENT_CONFLICTS,
+        Code.IDS_CONFLICT,
+        Code.NEEDED_MODULE_DISABLED,
+        Code.SCRIPT_TOUCHES_DEVICES,
+        Code.DRIVERCTL_CONFLICTS,
     }
 )
 """The findings whose default remedy offers ``--adopt``."""
