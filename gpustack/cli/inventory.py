@@ -86,7 +86,7 @@ def in_spec(
     from gpustack.spec.model import patterns_for
 
     given = {*getattr(parsed_args, "hosts", ()), *re.split("[,:]", getattr(parsed_args, "limit", None) or "")}
-    lacking = [name for name, called in names.items() if name not in given and not patterns_for(spec, called)]
+    lacking = {name: called for name, called in names.items() if name not in given and not patterns_for(spec, called)}
     if names and len(lacking) == len(names):
         remedy = f"hosts of the spec: {listed(list(load_spec(parsed_args.spec).hosts), 12)}{others}"
         problem = f"{parsed_args.spec} names none of these hosts: {pattern(names)}"

@@ -235,7 +235,7 @@ def _confirmed(cloud: Connection, answers: Answers) -> Answers:
         return answers
     listed, consumers = {server.id: server for server in answers.servers}, dict(answers.consumers)
     nodes = {device.uuid: key(device.node) for device in answers.devices or ()}
-    doubtful = [uuid for uuid, consumer in consumers.items() if _differs(listed[uuid], consumer, nodes)]
+    doubtful = {uuid: None for uuid, consumer in consumers.items() if _differs(listed[uuid], consumer, nodes)}
     unknown = sorted(_all(answers.strangers.values()) - answers.migrations.keys() - listed.keys())
     if not (doubtful or unknown):
         return answers

@@ -4,6 +4,7 @@ Sources for sizes: ``nova/compute/api.py`` (``_validate_flavor_image_nostatus``)
 (``FlavorDiskSmallerThanImage``). The room was measured: Debian 13 with compiler, headers and NVIDIA's open driver.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -32,9 +33,9 @@ class Checked:
 
 def check(pairs: Sequence[Pair]) -> tuple[Checked, ...]:
     """Check each image for its flavors."""
-    names = [pair.image.name for pair in pairs]
+    names = Counter(pair.image.name for pair in pairs)
     return tuple(
-        Checked(pair=pair, findings=tuple(_findings(pair, unique=names.count(pair.image.name) == 1))) for pair in pairs
+        Checked(pair=pair, findings=tuple(_findings(pair, unique=names[pair.image.name] == 1))) for pair in pairs
     )
 
 

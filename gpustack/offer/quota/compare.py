@@ -89,6 +89,7 @@ def compare(
     superfluous = [
         limit for limit in surplus if limit.ours and prune and (limit.project or limit.resource_class not in foreign)
     ]
+    gone = {limit.id for limit in superfluous}
     removed = [_deletion(wanted, limit, names) for limit in superfluous]
     renewed = {e.resource_class for e in entries if e.project is None and e.differs} - foreign
     blocked = [e for e in entries if e.project is None and e.differs and e.resource_class in foreign]
@@ -106,7 +107,7 @@ def compare(
         *_unknown(projects),
         *_of_cloud(present),
         *_doubtful(wanted, entries, present, totals),
-        *(_not_in_spec(wanted, limit, names) for limit in surplus if limit not in superfluous),
+        *(_not_in_spec(wanted, limit, names) for limit in surplus if limit.id not in gone),
     ]
     changes = (
         *(change for change in removed if not change.of_default),

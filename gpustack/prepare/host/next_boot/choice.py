@@ -131,7 +131,7 @@ def _entries(host: Host) -> Sequence[BootEntry]:
         entry.model_copy(update={"position": str(n), "id": entry.id or PurePosixPath(entry.source).stem})
         for n, entry in enumerate(ordered)
     ]
-    return (*placed, *(moved(entry, len(placed)) for entry in host.boot.entries if entry not in files))
+    return (*placed, *(moved(entry, len(placed)) for entry in host.boot.entries if not entry.is_file))
 
 
 def _others(host: Host) -> Sequence[MenuPlace]:
