@@ -10,7 +10,6 @@ import functools
 import hashlib
 import os
 import platform
-import signal
 import sys
 import threading
 import time
@@ -18,12 +17,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import FrameType
 from typing import IO, Self
 
 from gpustack.base.errors import CloudError, JournalError, LockedError
 from gpustack.base.files import file_errors, make_directory, open_private, read_text, user_name
 from gpustack.changes.journal import RunHead, directory
+from gpustack.changes.signals import stopping
 from gpustack.cloud import Connection, compute
 from gpustack.cloud.compute import LOCK
 from gpustack.cloud.session import CONFLICT, FORBIDDEN, MISSING, Refused, tolerating
@@ -38,7 +37,6 @@ STALE = timedelta(minutes=15)
 _UNNAMED = timedelta(minutes=1)
 """The same for a lock whose run has not named itself, which it does with its second request."""
 _TRY = 2.0
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _WAITING = "waiting for another run on this cloud; this run's plan lacks its changes: afterwards, run the command again"
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
@@ -235,23 +233,3 @@ def _renewed(cloud: Connection, aggregate: int, holder: Callable[[], LockHolder]
     while not ended.wait(RENEW):
         with contextlib.suppress(Exception):  # the next renewal is in five minutes, and the lock lasts for 15
             _name(cloud, aggregate, holder())
-
-
-@contextlib.contextmanager
-def stopping(stop: threading.Event) -> Iterator[list[int]]:
-    """Let Ctrl-C, SIGTERM and SIGHUP set ``stop``; yields the signals that arrived."""
-    arrived: list[int] = []
-
-    def note(number: int, frame: FrameType | None) -> None:
-        arrived.append(number)
-        stop.set()
-
-    if threading.current_thread() is not threading.main_thread():
-        yield arrived
-        return
-    former = {number: signal.signal(number, note) for number in _SIGNALS}
-    try:
-        yield arrived
-    finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)

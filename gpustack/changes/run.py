@@ -28,7 +28,7 @@ from gpustack.changes.change import (
     is_between,
 )
 from gpustack.changes.journal import RunHead, RunJournal
-from gpustack.changes.lock import stopping
+from gpustack.changes.signals import stopping
 from gpustack.cloud import Connection
 from gpustack.cloud.reads import reading_once
 from gpustack.cloud.session import CONFLICT, UNAUTHORIZED, Refused, Unanswered

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gpustack.base.errors import JournalError
 from gpustack.base.files import file_errors, read_text
-from gpustack.base.text import printable, quoted
+from gpustack.base.text import in_lines, quoted
 from gpustack.changes.journal import refuse_shared
 from gpustack.novadb.databases import snapshot
 from gpustack.novadb.model import parsed
@@ -27,7 +27,7 @@ def explanation(verdict: Verdict | PlannedVerdict) -> str:
     data = verdict.to_dict() if isinstance(verdict, Verdict) else verdict
     lines = [heading(data), *(f"  - {line}" for line in data["evidence"]), f"  ∴ {data['because']}"]
     lines += (f"  → {text}" for text in (data["repair"] and next_step(data), data["advice"]) if text)
-    return "\n".join(printable(line, keep="") for line in lines)
+    return in_lines(lines)
 
 
 def heading(data: PlannedVerdict) -> str:

@@ -120,7 +120,7 @@ DECIDING = {
     "cli/spec.py: opens a file: read_text": "the JSON schema, which is printed as it is",
 }
 """The decisions that stay in ``cli/``, with reasons."""
-LINES, MODULE, FUNCTION, SHARED, ROOMS, ARROWS, MIRRORS, RELYING = 73_788, 496, 66, 35, 24, 93, 28, 68
+LINES, MODULE, FUNCTION, SHARED, ROOMS, ARROWS, MIRRORS, RELYING = 73_795, 496, 66, 35, 24, 93, 28, 68
 """Ceilings: lines of the product, of its longest module and function; class names that several modules use; rooms, and
 arrows between them; entries of mirrors.toml, and the modules that rely on them. The lines of the product were 63,000
 before, and return there. A change that needs a higher one

@@ -19,8 +19,8 @@ from gpustack.base.errors import JournalError, SpecError
 from gpustack.changes import lock
 from gpustack.changes.change import ChangeOutcome, ChangeResult, CloudChange, reversed_order
 from gpustack.changes.journal import RunHead
-from gpustack.changes.lock import stopping
 from gpustack.changes.run import recorded_run, run, without_a_write
+from gpustack.changes.signals import stopping
 from gpustack.cloud.session import Refused, Unanswered
 from support.change_store import SetValue, Store, change
 
